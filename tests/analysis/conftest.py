@@ -1,4 +1,4 @@
-"""The study of two units with all its runs finished."""
+"""The study of two activations with all its runs finished."""
 
 from pathlib import Path
 

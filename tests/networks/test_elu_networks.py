@@ -109,21 +109,21 @@ def test_dropout_within_the_stacks_begins_late():
 
 
 def test_runs_of_one_number_start_from_the_same_weights():
-    """Whatever the unit, without and with batch norm: the paper's pairs."""
+    """Whatever the activation, without and with batch norm: the paper's pairs."""
 
-    def weights(unit, seed, **options):
+    def weights(activation, seed, **options):
         network = partial(ConvStacks, stacks=SMALL, dropout=RATES, **options)
-        task = ClassificationTask(10, (3, 32, 32), unit, network, seed=seed)
+        task = ClassificationTask(10, (3, 32, 32), activation, network, seed=seed)
         return [layer.weight for layer in task.network.modules() if isinstance(layer, nn.Conv2d)]
 
     first = weights("elu", 3)
-    for unit, options in (
+    for activation, options in (
         ("relu", {}),
         ("srelu", {"batch_norm": True}),
         ("prelu", {"inner_dropout": True}),
     ):
         assert all(
-            torch.equal(a, b) for a, b in zip(first, weights(unit, 3, **options), strict=True)
+            torch.equal(a, b) for a, b in zip(first, weights(activation, 3, **options), strict=True)
         )
     assert not torch.equal(first[0], weights("elu", 4)[0])
 

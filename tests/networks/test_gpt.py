@@ -19,14 +19,14 @@ FORMS = pytest.mark.parametrize("gated", [False, True], ids=["plain", "gated"])
 
 def built(act=nn.GELU, seed=0, **options) -> GPT:
     """The network of a run."""
-    units: list[nn.Module] = []
+    sites: list[nn.Module] = []
 
-    def unit() -> nn.Module:
-        units.append(act())
-        return units[-1]
+    def activation() -> nn.Module:
+        sites.append(act())
+        return sites[-1]
 
-    with weights_of_run(seed, units):
-        return GPT(unit, **{"num_classes": 256, "input_shape": (64,), **options})
+    with weights_of_run(seed, sites):
+        return GPT(activation, **{"num_classes": 256, "input_shape": (64,), **options})
 
 
 def normed(x: Tensor, norm: Any) -> Tensor:

@@ -42,9 +42,9 @@ def test_the_autoencoder_has_the_papers_parameters():
         assert not layer.bias.any()
 
 
-def test_every_site_has_a_unit_of_its_own():
-    units = [m for m in MLP(nn.PReLU, 10) if isinstance(m, nn.PReLU)]
-    assert len(units) == len({id(unit) for unit in units}) == 8
+def test_every_site_has_its_own_activation():
+    activations = [m for m in MLP(nn.PReLU, 10) if isinstance(m, nn.PReLU)]
+    assert len(activations) == len({id(activation) for activation in activations}) == 8
 
 
 def test_no_hidden_layer_is_a_linear_classifier():

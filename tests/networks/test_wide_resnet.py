@@ -85,7 +85,7 @@ def test_blocks_are_their_formulas(name, fan_in, stride):
 
 @pytest.mark.parametrize("name", BLOCKS)
 def test_where_dropout_stands(name):
-    """Before the second convolution, behind a unit."""
+    """Before the second convolution, behind an activation."""
     layers = [type(m) for m in BLOCKS[name](nn.ReLU, 4, 4, 1, 0.3).branch]
     place = layers.index(Dropout)
     assert (layers[place - 1], layers[place + 1], layers.count(Dropout)) == (nn.ReLU, nn.Conv2d, 1)

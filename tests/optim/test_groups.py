@@ -12,11 +12,11 @@ from actlab.optim import L2
 
 
 def test_kinds_of_parameters():
-    unit = create("prelu")
+    activation = create("prelu")
     network = nn.Sequential(
-        nn.Conv1d(2, 3, 1), nn.BatchNorm1d(3), unit, nn.Flatten(), nn.Linear(3, 1)
+        nn.Conv1d(2, 3, 1), nn.BatchNorm1d(3), activation, nn.Flatten(), nn.Linear(3, 1)
     )
-    assert optim.kinds(network, [unit]) == {
+    assert optim.kinds(network, [activation]) == {
         "0.weight": "weights",
         "0.bias": "biases",
         "1.weight": "gains",

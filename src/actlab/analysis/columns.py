@@ -16,7 +16,7 @@ from actlab.config import metrics
 from actlab.config.metrics import is_parameter, logged
 from actlab.errors import ActlabError
 from actlab.errors.messages import unknown
-from actlab.storage.series import Array, summary
+from actlab.storage.series import Array, Key, summary
 from actlab.studies.plan import Study
 
 _AT = {
@@ -29,50 +29,63 @@ _BEST_OF = re.compile(r"best (?P<metric>\S+)")
 _AGGREGATE = re.compile(r"mean(?: (?P<first>\d+)-(?P<last>\d+))?|below (?P<level>\d+(?:\.\d+)?)")
 SUMMED = ("last", "best", "best_epoch")  # values contained in the summary of a series
 _RELATIVE = re.compile(r"(\d+(?:\.\d+)?) ?%")
+_ROUNDING = 1e-6  # of epochs, which may be fractions
 
 
 @dataclass(frozen=True)
 class Column:
     """A table column: a metric, and where in a run its value is read.
 
-    ``at`` is ``last``; ``best``, the best value reached; ``best_epoch``, the epoch of the best
-    value; ``selected``, the value at the epoch with the best selection metric, or the last one in a
-    study that selects by last values; ``best val/error``, the value at the epoch with the best
-    val/error; an epoch, the value at that epoch or the last one before; ``mean`` of all values, or
-    ``mean 5-50`` of the values of epochs 5 to 50; ``below 0.1``, the first epoch with a value below
-    0.1, inf without such an epoch.
+    A column also knows how its values are compared and printed: their direction, scale, unit and
+    margin. It reads no runs; `actlab.analysis.results` does.
+
+    ``at`` is one of these:
+
+    - ``last``: the last value
+    - ``best``: the best value reached
+    - ``best_epoch``: the epoch of the best value
+    - ``selected``: the value at the epoch with the best selection metric; the last value in a study
+      that selects by last values
+    - ``best val/error``: the value at the epoch with the best val/error
+    - an epoch: the value at this epoch, or the last value before it
+    - ``mean``: the mean of all values; ``mean 5-50``: of the values of epochs 5 to 50
+    - ``below 0.1``: the first epoch with a value below 0.1; inf without such an epoch
     """
 
     metric: str  # ``split/metric``, or ``probe/split/metric``
     at: str | int | float = "last"
     percent: bool = False  # whether to print percent; values stay fractions
-    # ``min`` or ``max`` is good; "" if that is unknown, of a column that needs no direction
+    # ``min`` or ``max`` is good; "" in a column that needs no direction, if it is unknown
     mode: str = "min"
     condition: str = ""  # such as ``noise=0.5``; empty for values measured without a condition
-    ranked: bool = (
-        True  # whether it may rank activations across studies; a table's first such column does
-    )
-    chance: float | None = (
-        None  # value of random guessing, such as an error of 0.9 with ten classes, if known
-    )
-    samples: int | None = (
-        None  # number of samples that a share was measured on, where runs did not record it
-    )
-    margin: float | None = (
-        None  # largest difference that counts as equivalent, fixed before the runs
-    )
+    # Whether it may rank activations across studies; a table's first such column does
+    ranked: bool = True
+    # Value of random guessing, such as an error of 0.9 with ten classes, if known
+    chance: float | None = None
+    # Number of samples that a share was measured on, if runs did not record it
+    samples: int | None = None
+    # Largest difference that counts as equivalent, fixed before the runs
+    margin: float | None = None
     relative: bool = False  # whether the margin is a fraction of the reference's median
-    loop: str = (
-        ""  # ``train``, ``val`` or ``test``, which logged the metric, in runs that recorded it
-    )
+    # ``train``, ``val`` or ``test``, which logged the metric, in runs that recorded it
+    loop: str = ""
     scale: str = ""  # ``log``: compared by ratios; ``decibels``: divided as mean squared errors
 
     @property
     def name(self) -> str:
         """The column in words, for the header of a table."""
-        words = self.metric.replace("/", " ").replace("_", " ") + (" %" if self.in_percent else "")
-        condition = f"{self.condition}, " if self.condition else ""
-        return f"{words} ({condition}{place(self.at)})"
+        words = _in_words(self.metric)
+        if self.in_percent:
+            words += " %"
+        details = place(self.at)
+        if self.condition:
+            details = f"{self.condition}, {details}"
+        return f"{words} ({details})"
+
+    @property
+    def series_key(self) -> Key:
+        """The key of the series that its values are read from."""
+        return self.metric, self.condition
 
     @property
     def key(self) -> str:
@@ -90,42 +103,57 @@ class Column:
         return self.percent and not self.is_epoch
 
     def text(self, value: float, signed: bool = False) -> str:
-        """Return a finite value as printed: percent with 2 decimals, epochs with 1, others with 3 digits.
+        """Return a finite value as printed.
 
-        A difference, which is ``signed``, is on the scale ``log`` printed as a ratio.
+        Percent have 2 decimals, epochs 1, and other values 3 digits. A difference is ``signed``: on
+        the scale ``log`` it is printed as a ratio.
         """
         if signed and self.by_ratio:
             return f"×{ratio_text(value)}"
         sign = "+" if signed else ""
         if self.in_percent:
             return f"{100 * value:{sign}.2f}"
-        return f"{value:{sign}.1f}" if self.is_epoch else digits(value, sign)
+        if self.is_epoch:
+            return f"{value:{sign}.1f}"
+        return digits(value, sign)
 
     def size(self, difference: float) -> str:
         """Return the size of a difference with its unit: ``0.31 points``, ``a ratio of 1.05``."""
         if self.by_ratio:
             return f"a ratio of {ratio_text(abs(difference))}"
-        unit = " points" if self.in_percent else " epochs" if self.is_epoch else ""
-        return self.text(abs(difference)) + unit
+        text = self.text(abs(difference))
+        if self.in_percent:
+            return f"{text} points"
+        if self.is_epoch:
+            return f"{text} epochs"
+        return text
 
     def signed(self, difference: float) -> str:
         """Return a difference with its sign and unit: ``−0.31 points``, ``×1.05``."""
         if self.by_ratio:
             return self.text(difference, signed=True)
-        return f"{'−' if difference < 0 else '+'}{self.size(difference)}"
+        sign = "−" if difference < 0 else "+"
+        return f"{sign}{self.size(difference)}"
 
     def in_units(self, size: float) -> float:
-        """Return the difference of `compared` values of a size: in points, a ratio, or the metric's unit."""
-        return abs(math.log(size)) if self.by_ratio else size / 100 if self.in_percent else size
+        """Return the difference of `compared` values that has a printed size.
+
+        The size is in points, a ratio, or in the metric's unit.
+        """
+        if self.by_ratio:
+            return abs(math.log(size))
+        if self.in_percent:
+            return size / 100
+        return size
 
     @property
     def by_ratio(self) -> bool:
-        """Whether values are compared by ratios: their differences are those of logarithms."""
+        """Whether values are compared by ratios: differences are taken of their logarithms."""
         return self.scale == "log"
 
     @property
     def is_parameter(self) -> bool:
-        """Whether it is a learnt parameter of activations: such values are neither good nor bad."""
+        """Whether it is a learnt parameter of activations; its values are neither good nor bad."""
         # A user's metric may be called activation/…
         return is_parameter(self.metric) and bool(self.condition)
 
@@ -136,45 +164,57 @@ class Column:
 
     @property
     def tests(self) -> bool:
-        """Whether verdicts are given on the column: it ranks activations and is measured on test samples."""
+        """Whether the column has verdicts: it ranks activations and is measured on test samples."""
         return self.ranked and self.split == "test"
 
     @property
     def scored_on(self) -> str:
-        """``val`` or ``test`` if the value may be a share of its samples, an error or accuracy; else ""."""
+        """``val`` or ``test`` if the value may be a share of its samples; else "".
+
+        Such a value is an error or accuracy.
+        """
         *parts, quantity = self.metric.split("/")
-        if (
-            quantity not in ("error", "accuracy")
-            or self.is_epoch
-            or str(self.at).startswith("mean")
-        ):
+        if quantity not in ("error", "accuracy"):
             return ""
-        return next((part for part in parts if part in ("val", "test")), "")
+        if self.is_epoch or str(self.at).startswith("mean"):
+            return ""
+        for part in parts:
+            if part in ("val", "test"):
+                return part
+        return ""
 
     @property
     def split(self) -> str:
-        """``train``, ``val`` or ``test``: the loop that logged the metric; "" if nothing says it."""
+        """The loop that logged the metric: ``train``, ``val`` or ``test``; "" if unknown."""
         return metrics.loop_of(self.metric) or self.loop
 
     def failed(self, value: float | None, samples: int | None = None) -> bool:
-        """Return whether a run failed: its value is not finite, as of one that diverged, or at chance.
+        """Return whether a run failed: its value is at chance, or not finite.
 
-        At chance is what is not better than chance by two sampling errors of a share of
+        A value is at chance unless it is better than chance by two sampling errors of a share of
         ``samples``.
         """
-        if value is None or not math.isfinite(value):
-            return value is not None
+        if value is None:
+            return False
+        if not math.isfinite(value):
+            return True
         if self.chance is None or self.is_epoch:
             return False
+
         # Recorded values are float32.
-        ours, chance = np.float32(value), np.float32(self.chance)
-        apart = 2 * (sampling_error(self.chance, samples) or 0.0)
-        return bool(ours - apart <= chance if self.mode == "max" else ours + apart >= chance)
+        recorded = np.float32(value)
+        chance = np.float32(self.chance)
+        tolerance = 2 * (sampling_error(self.chance, samples) or 0.0)
+        if self.mode == "max":
+            return bool(recorded - tolerance <= chance)
+        return bool(recorded + tolerance >= chance)
 
     @property
     def goal(self) -> str:
-        """``min`` or ``max`` of the values is good, "" if unknown: the earliest of epochs, of any metric."""
-        return "min" if self.mode and self.is_epoch else self.mode
+        """Whether ``min`` or ``max`` is good, "" if unknown; an early epoch is always good."""
+        if self.mode and self.is_epoch:
+            return "min"
+        return self.mode
 
     @property
     def worst(self) -> float:
@@ -182,171 +222,271 @@ class Column:
         return -math.inf if self.goal == "max" else math.inf
 
     def compared(self, values: Iterable[float]) -> list[float]:
-        """Return values of which differences are taken: on the scale ``log`` their logarithms.
+        """Return the numbers whose differences compare values: on the scale ``log`` logarithms.
 
         Raises:
-            ActlabError: for a value on that scale that is not positive.
+            ActlabError: for a value on the scale ``log`` that is not positive.
         """
-        listed = [*values]
+        numbers = list(values)
         if not self.by_ratio:
-            return listed
-        if wrong := [value for value in listed if value <= 0]:
-            raise ActlabError(
-                f"{self.key} is {wrong[0]:g} in a run, but 'scale: log' compares positive values"
-            )
-        return [math.log(value) if math.isfinite(value) else value for value in listed]
+            return numbers
+
+        logarithms = []
+        for value in numbers:
+            if value <= 0:
+                raise ActlabError(
+                    f"{self.key} is {value:g} in a run, but 'scale: log' compares positive values"
+                )
+            # The logarithm of inf is inf; nan stays nan.
+            logarithms.append(math.log(value))
+        return logarithms
 
     def divided(self, value: float, by: float) -> float:
-        """Return ``value ÷ by``; below 1 is good, and infinite is the value of a run that failed."""
+        """Return ``value ÷ by``: below 1 is good, and a run that failed has inf."""
         if not math.isfinite(value):
             return math.inf
         if self.scale == "decibels":
             return 10 ** ((by - value) / 10)
-        return by / value if self.goal == "max" else value / by
+        if self.goal == "max":
+            return by / value
+        return value / by
 
     def ranked_as(self, values: Iterable[float], samples: int | None = None) -> list[float]:
-        """Return the values with `worst` for runs that failed: these tie behind all others."""
-        return [self.worst if self.failed(value, samples) else value for value in values]
+        """Return the values with `worst` for runs that failed, which tie behind all other runs."""
+        ranked = []
+        for value in values:
+            if self.failed(value, samples):
+                value = self.worst
+            ranked.append(value)
+        return ranked
 
 
 def ratio_text(difference: float) -> str:
-    """Return the ratio that a difference of logarithms stands for, with 3 digits."""
+    """Return the ratio of two values from the difference of their logarithms, with 3 digits."""
     return digits(math.exp(difference))
 
 
 def place(at: str | float) -> str:
     """Return where in a run a value is read, in words.
 
-    >>> [place(at) for at in ("best_epoch", 5, "mean 5-50", "below 0.1", "best val/error")]
-    ['epoch of best', 'epoch 5', 'mean of epochs 5-50', 'first epoch below 0.1', 'at best val error']
+    >>> place("best_epoch"), place(5), place("mean 5-50")
+    ('epoch of best', 'epoch 5', 'mean of epochs 5-50')
+    >>> place("below 0.1"), place("best val/error")
+    ('first epoch below 0.1', 'at best val error')
     """
-    if best := _BEST_OF.fullmatch(str(at)):
-        return f"at best {best['metric'].replace('/', ' ').replace('_', ' ')}"
-    if aggregate := _AGGREGATE.fullmatch(str(at)):
-        few = (
-            f" of epochs {aggregate['first']}-{aggregate['last']}"
-            if aggregate["first"]
-            else " of all epochs"
-        )
-        return f"first epoch {at}" if aggregate["level"] else f"mean{few}"
-    return _AT.get(str(at), f"epoch {at}")
+    best = _BEST_OF.fullmatch(str(at))
+    if best:
+        return f"at best {_in_words(best['metric'])}"
+    aggregate = _AGGREGATE.fullmatch(str(at))
+    if not aggregate:
+        return _AT.get(str(at), f"epoch {at}")
+
+    # The value is taken over several epochs.
+    if aggregate["level"]:
+        return f"first epoch {at}"
+    if aggregate["first"]:
+        return f"mean of epochs {aggregate['first']}-{aggregate['last']}"
+    return "mean of all epochs"
+
+
+def _in_words(metric: str) -> str:
+    return metric.replace("/", " ").replace("_", " ")
 
 
 def last_epoch(at: str | float) -> float | None:
-    """Return the epoch to which a run must be trained for a value at ``at``; None if any length will do."""
+    """Return the epoch to which a run must be trained for a value at ``at``.
+
+    None if a run of any length has a value.
+    """
     if isinstance(at, int | float):
         return float(at)
     aggregate = _AGGREGATE.fullmatch(at)
-    return float(aggregate["last"]) if aggregate and aggregate["last"] else None
+    if not aggregate or not aggregate["last"]:
+        return None
+    return float(aggregate["last"])
 
 
 def read_where(at: str | float, study: Study) -> str | float:
-    """Return where a value is read: at ``last`` for ``selected`` in a study that selects by last values."""
-    return "last" if at == "selected" and study.select.at == "last" else at
+    """Return where in a run a value is read.
+
+    A study that selects by last values reads ``selected`` values at ``last``.
+    """
+    if at == "selected" and study.select.at == "last":
+        return "last"
+    return at
 
 
 def watched(column: Column, study: Study) -> Column | None:
-    """Return the column whose best epoch says where a run is read; None unless ``at`` names a metric."""
+    """Return the column whose value is the epoch at which a run is read.
+
+    None unless ``at`` names a metric, as ``best val/error`` and ``selected`` do.
+    """
     best = _BEST_OF.fullmatch(str(column.at))
-    metric = study.select.metric if column.at == "selected" else ""
     if best:
         metric = best["metric"]
-    return Column(metric, "best_epoch", mode=study.mode_of(metric)) if metric else None
+    elif column.at == "selected":
+        metric = study.select.metric
+    else:
+        return None
+    return Column(metric, "best_epoch", mode=study.mode_of(metric))
 
 
 def columns_of(study: Study) -> list[Column]:
-    """Return the columns of a study's table, as its file gives them."""
+    """Return the columns that a study's file lists."""
     return [column(entry, study) for entry in study.table]
 
 
 def learnt(conditions: Mapping[str, Iterable[str]], planned: list[Column]) -> list[Column]:
-    """Return columns of the learnt parameters of activations that ``planned`` has not, of each layer."""
-    known = {column.key for column in planned}
+    """Return a column for each layer of the learnt parameters that ``planned`` columns lack."""
+    planned_keys = {column.key for column in planned}
     columns = []
-    for metric in filter(is_parameter, conditions):
-        for layer in sorted(
-            filter(None, conditions[metric]), key=lambda layer: (len(layer), layer)
-        ):
+    for metric in conditions:
+        if not is_parameter(metric):
+            continue
+        # Shorter names first: layer=10 comes after layer=9.
+        layers = filter(None, conditions[metric])
+        for layer in sorted(layers, key=lambda layer: (len(layer), layer)):
             column = Column(metric, mode="", condition=layer, ranked=False)
-            if column.key not in known:
+            if column.key not in planned_keys:
                 columns.append(column)
     return columns
 
 
 def primary(study: Study, planned: list[Column]) -> Column | None:
-    """Return the column that answers a study's question: the stated one, else the first that is ranked."""
+    """Return the column that answers a study's question: the stated one, else the first ranked one.
+
+    Raises:
+        ActlabError: if the stated column is not a ranked column of the table.
+    """
+    ranked = [column for column in planned if column.ranked]
     if not study.primary:
-        return next((column for column in planned if column.ranked), None)
-    where = {"metric": "", "at": "last", "condition": ""} | study.primary
-    fits = [c for c in planned if all(getattr(c, key) == value for key, value in where.items())]
-    if not fits or not fits[0].ranked:
-        shown = [Column(**where).key, *(column.key for column in planned if column.ranked)]
-        remedy = "'primary' gives metric, at and condition of a ranked column of the table."
-        raise unknown("primary column", shown[0], shown[1:], remedy)
-    return fits[0]
+        return ranked[0] if ranked else None
+
+    # Find the stated column in the table.
+    stated = Column(**{"metric": "", "at": "last", "condition": ""} | study.primary)
+    for column in planned:
+        if (column.series_key, column.at) == (stated.series_key, stated.at):
+            if not column.ranked:
+                break
+            return column
+
+    remedy = "'primary' gives metric, at and condition of a ranked column of the table."
+    raise unknown("primary column", stated.key, [column.key for column in ranked], remedy)
 
 
 def undirected(study: Study, columns: list[Column]) -> list[str]:
-    """Return the metrics whose direction is unknown, although a column ranks them or something is selected."""
-    read = [*columns, *filter(None, (watched(shown, study) for shown in columns))]
-    directed = [shown for shown in read if shown.ranked or shown.at in ("best", "best_epoch")]
-    metrics = [shown.metric for shown in directed if not shown.mode]
-    chooses = study.select.tune or study.keep.best or any(stage.search for stage in study.stages)
-    if chooses and not study.select.mode:
-        metrics.append(study.select.metric)
-    return [*dict.fromkeys(metrics)]
+    """Return the metrics whose direction is unknown but needed, to rank or to select."""
+    metrics: dict[str, None] = {}
+
+    # Ranks and best values need a direction, in columns and in the columns that they watch.
+    watched_columns = filter(None, [watched(column, study) for column in columns])
+    for column in [*columns, *watched_columns]:
+        directed = column.ranked or column.at in ("best", "best_epoch")
+        if directed and not column.mode:
+            metrics[column.metric] = None
+
+    # A selection needs a direction.
+    searches = any(stage.search for stage in study.stages)
+    selects = study.select.tune or study.keep.best or searches
+    if selects and not study.select.mode:
+        metrics[study.select.metric] = None
+    return list(metrics)
 
 
 def column(entry: Mapping[str, Any], study: Study) -> Column:
-    """Return the column of an entry of the study file's ``table``; one without ``mode`` has `Study.mode_of`."""
-    at, metric = entry.get("at", "last"), entry["metric"]
-    mode = entry.get("mode") or study.mode_of(metric)
+    """Return the column of an entry of the study file's ``table``.
+
+    Its mode is `Study.mode_of` unless the entry has one.
+
+    Raises:
+        ActlabError: if the margin is invalid, or if a learnt parameter is ranked.
+    """
+    metric = entry["metric"]
     margin, relative = _margin(entry.get("margin"), metric, is_ratio=entry.get("scale") == "log")
+
     optional = ("percent", "condition", "ranked", "chance", "samples", "scale")
-    given = {key: entry[key] for key in optional if entry.get(key) is not None}
-    stated = Column(metric, at, mode=mode, margin=margin, relative=relative, **given)
-    if not stated.is_parameter:
-        return stated
-    if given.get("ranked"):
-        why = "a learnt parameter is neither good nor bad"
-        raise ActlabError(f"column {stated.key} cannot be ranked: {why}. Leave 'ranked' out")
-    return replace(stated, ranked=False)
+    stated = {key: entry[key] for key in optional if entry.get(key) is not None}
+    column = Column(
+        metric,
+        at=entry.get("at", "last"),
+        mode=entry.get("mode") or study.mode_of(metric),
+        margin=margin,
+        relative=relative,
+        **stated,
+    )
+
+    # Learnt parameters are not ranked.
+    if not column.is_parameter:
+        return column
+    if stated.get("ranked"):
+        reason = "a learnt parameter is neither good nor bad"
+        raise ActlabError(f"column {column.key} cannot be ranked: {reason}. Leave 'ranked' out")
+    return replace(column, ranked=False)
 
 
-def _margin(given: Any, metric: str, is_ratio: bool) -> tuple[float | None, bool]:
-    """Return a margin, of logarithms if ``is_ratio``, and whether it is a fraction of the median."""
-    if given is None:
+def _margin(stated: Any, metric: str, is_ratio: bool) -> tuple[float | None, bool]:
+    """Return a margin, and whether it is a fraction of the median; of logarithms for ratios."""
+    if stated is None:
         return None, False
-    percentage = _RELATIVE.fullmatch(str(given))
-    number = float(percentage[1]) / 100 if percentage else given
+
+    # Read a number, or a percentage.
+    number = stated
+    percentage = _RELATIVE.fullmatch(str(stated))
+    if percentage:
+        number = float(percentage[1]) / 100
     if isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number < math.inf:
         raise ActlabError(
-            f"margin {given!r} of {metric}: give a number above 0, or a percentage such as '5 %'"
+            f"margin {stated!r} of {metric}: give a number above 0, or a percentage such as '5 %'"
         )
+
+    # A ratio is stated in percent.
     if is_ratio and percentage is None:
         raise ActlabError(
-            f"margin {given!r} of {metric}: on the scale log give a percentage such as '5 %'"
+            f"margin {stated!r} of {metric}: on the scale log give a percentage such as '5 %'"
         )
-    return (math.log1p(number), False) if is_ratio else (float(number), percentage is not None)
+    if is_ratio:
+        return math.log1p(number), False
+    return float(number), percentage is not None
 
 
 def read_at(epochs: Array, values: Array, at: str | float, column: Column) -> float | None:
-    """Return one number from the values of one run at ascending epochs; nan counts as the worst value.
+    """Return one number from the values of one run; nan counts as the worst value.
 
-    ``at`` is as in `Column`, except ``selected`` and ``best <metric>``. None without a value up
-    to the epoch, or within the range of epochs, given by ``at``.
+    Args:
+        epochs: in ascending order, shape ``[E]``.
+        values: the value at each epoch.
+        at: as in `Column`, except ``selected`` and ``best <metric>``.
+        column: says which values are good.
+
+    Returns:
+        None if there is no value up to the epoch, or in the range of epochs, of ``at``.
     """
-    if aggregate := _AGGREGATE.fullmatch(str(at)):
-        if aggregate["level"]:
-            below = np.flatnonzero(values < float(aggregate["level"]))
-            return float(epochs[below[0]]) if below.size else math.inf
-        first, last = float(aggregate["first"] or 0), float(aggregate["last"] or math.inf)
-        within = values[(epochs >= first - 1e-6) & (epochs <= last + 1e-6)]
-        mean = float(within.mean()) if within.size else None
-        return column.worst if mean is not None and math.isnan(mean) else mean
-    if at not in SUMMED:
-        before = np.flatnonzero(epochs <= float(at) + 1e-6)
-        if not before.size:
+    # Read a summary.
+    if at in SUMMED:
+        return summary(epochs, values).read(str(at), column.mode)
+
+    # Read the last value up to an epoch.
+    aggregate = _AGGREGATE.fullmatch(str(at))
+    if not aggregate:
+        before = epochs <= float(at) + _ROUNDING
+        if not before.any():
             return None
-        epochs, values, at = epochs[before], values[before], "last"
-    return summary(epochs, values).read(str(at), column.mode)
+        return summary(epochs[before], values[before]).read("last", column.mode)
+
+    # Find the first epoch below a level.
+    if aggregate["level"]:
+        below = epochs[values < float(aggregate["level"])]
+        if not below.size:
+            return math.inf
+        return float(below[0])
+
+    # Average over a range of epochs.
+    begin = float(aggregate["first"] or 0)
+    end = float(aggregate["last"] or math.inf)
+    within = values[(epochs >= begin - _ROUNDING) & (epochs <= end + _ROUNDING)]
+    if not within.size:
+        return None
+    mean = float(within.mean())
+    if math.isnan(mean):
+        return column.worst
+    return mean

@@ -1,4 +1,4 @@
-"""The time and memory of an update of each group, as ``cost.json`` has them, relative to the reference's."""
+"""Time and memory of an update of each group, from ``cost.json``, and ratios to the reference."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from actlab.studies.study_folder import StudyFolder, timed_together
 
 
 def read(folder: StudyFolder) -> tuple[list[Cost], str]:
-    """Return the entries measured together, of most settings, and a line on a damaged file, or an empty one."""
+    """Return the largest set of entries measured together, and a line if a file is damaged."""
+    ids = {run.id for run in folder.runs}
     try:
-        ids = {run.id for run in folder.runs}
-        together = timed_together(cost for cost in folder.costs if cost["run"] in ids)
-        return max(together, key=len, default=[]), ""
+        costs = [cost for cost in folder.costs if cost["run"] in ids]
     except DamagedError as error:
         return [], str(error)
+    return max(timed_together(costs), key=len, default=[]), ""
 
 
 def timed(costs: Sequence[Cost]) -> list[Timed]:
@@ -27,21 +27,29 @@ def timed(costs: Sequence[Cost]) -> list[Timed]:
 
 
 def of_setting(costs: Sequence[Timed], group: Group, setting: Setting) -> Timed | None:
-    """Return the cost measured at a setting of a group, or at one with another learning rate."""
-    alike = [other for other in group.settings if other.priced == setting.priced]
-    names = {run.id for other in alike for run in other.runs}
-    return next((cost for cost in costs if cost["run"] in names), None)
+    """Return the cost measured at a setting of a group; learning rates may differ."""
+    ids: set[str] = set()
+    for candidate in group.settings:
+        if candidate.priced == setting.priced:
+            ids.update(run.id for run in candidate.runs)
+
+    for cost in costs:
+        if cost["run"] in ids:
+            return cost
+    return None
 
 
-def relative(mine: Mapping[str, Any], reference: Mapping[str, Any] | None) -> Mapping[str, Any]:
+def relative(cost: Mapping[str, Any], reference: Mapping[str, Any] | None) -> Mapping[str, Any]:
     """Return a cost, with its ratios to the cost of the reference."""
     if reference is None:
-        return mine
+        return cost
     ratios: dict[str, Any] = {
-        "relative_to_reference": mine["seconds_per_update"] / reference["seconds_per_update"],
-        "bytes_relative": mine["bytes_kept"] / reference["bytes_kept"],
+        "relative_to_reference": cost["seconds_per_update"] / reference["seconds_per_update"],
+        "bytes_relative": cost["bytes_kept"] / reference["bytes_kept"],
     }
-    if mine is not reference:
-        parts = zip(mine["seconds_in_parts"], reference["seconds_in_parts"], strict=False)
-        ratios["relative_in_parts"] = [a / b for a, b in parts]
-    return {**mine, **ratios}
+
+    # The reference itself has no ratios in parts.
+    if cost is not reference:
+        parts = zip(cost["seconds_in_parts"], reference["seconds_in_parts"], strict=False)
+        ratios["relative_in_parts"] = [seconds / base for seconds, base in parts]
+    return {**cost, **ratios}

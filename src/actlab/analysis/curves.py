@@ -1,4 +1,6 @@
-"""Curves of a group: median and interval over its runs, at each epoch or each number in a condition.
+"""Curves of a group: median and interval over its runs.
+
+They are drawn over epochs, or over the numbers in conditions of measured values.
 
 The condition ``noise=0.5,layer=3`` of a measured value means under noise of 0.5, in layer 3.
 """
@@ -30,12 +32,10 @@ class Curve:
     x: Array
     band: Band
     n: int  # number of runs
-    cut: bool = (
-        False  # whether it ends before the last position of some runs because another ended earlier
-    )
-    over_channels: bool = (
-        False  # whether the band ends at medians of the lowest and of the highest channel
-    )
+    # Whether it ends before the last position of some runs, because another run ended earlier
+    cut: bool = False
+    # Whether the band ends at medians of the lowest and of the highest channel
+    over_channels: bool = False
 
     @property
     def shaded(self) -> bool:
@@ -45,119 +45,170 @@ class Curve:
 
 def fitting(group: Group, fixed: Mapping[str, Any]) -> tuple[Setting, ...]:
     """Return the settings of a group that have the ``fixed`` tuned values."""
-    return tuple(s for s in group.settings if s.tuned.matches(fixed))
+    return tuple(setting for setting in group.settings if setting.tuned.matches(fixed))
 
 
 def setting(results: Results, group: Group, fixed: Mapping[str, Any]) -> Setting | None:
-    """Return the setting to draw: the selected one among those with the ``fixed`` tuned values."""
-    fits = fitting(group, fixed)
-    return fits[0] if len(fits) == 1 else selection.chosen(results, Group(group.point, fits))
+    """Return the setting to draw: the selected one, among settings with the ``fixed`` values."""
+    candidates = fitting(group, fixed)
+    if len(candidates) == 1:
+        return candidates[0]
+    return selection.chosen(results, Group(group.point, candidates))
 
 
 def over_epochs(
     results: Results, group: Group, column: Column, fixed: Mapping[str, Any] = {}
 ) -> Curve | None:
-    """Return the curve of a metric over the epochs that all runs have; None without a run that recorded it.
+    """Return the curve of a metric over the epochs that all runs have.
 
-    ``fixed`` are values of tuned keys, in place of the selected ones.
+    None without a run that recorded it. ``fixed`` are values of tuned keys, in place of the
+    selected ones.
     """
     drawn = setting(results, group, fixed)
-    planned = drawn.runs if drawn else ()
-    runs = [
-        run for run in planned if results.series_of(run, column) or _is_worst(results, run, column)
-    ]
-    places = _epochs(results, runs, column)
-    return _curve(places, [_at_epochs(results, run, column, places) for run in runs])
+    if drawn is None:
+        return None
+
+    runs = []
+    for run in drawn.runs:
+        if results.series_of(run, column) or _is_worst(results, run, column):
+            runs.append(run)
+
+    epochs = _epochs(results, runs, column)
+    values = [_at_epochs(results, run, column, epochs) for run in runs]
+    return _curve(epochs, values)
 
 
 def _epochs(results: Results, runs: Sequence[Run], column: Column) -> Array:
-    """Return the epochs at which the runs recorded a column; if all diverged, those of any run of the study."""
+    """Return the epochs at which the runs recorded a column.
+
+    If all of them diverged, these are the epochs of all runs of the study.
+    """
     if all(_is_worst(results, run, column) for run in runs):
         runs = results.runs
-    recorded = [series for run in runs if (series := results.series_of(run, column))]
-    return np.unique(np.concatenate([np.empty(0), *(series.epochs for series in recorded)]))
+
+    epochs = [np.empty(0)]
+    for run in runs:
+        series = results.series_of(run, column)
+        if series:
+            epochs.append(series.epochs)
+    return np.unique(np.concatenate(epochs))
 
 
-def _at_epochs(results: Results, run: Run, column: Column, places: Array) -> Array:
-    """Return a run's values at given epochs: nan where it has none, the worst one for nan and once diverged."""
-    epochs, values = results.series_of(run, column) or (np.empty(0), np.empty(0))
-    filled = np.full(places.size, math.nan)
-    filled[np.searchsorted(places, epochs)] = np.where(np.isnan(values), column.worst, values)
-    # After a run has diverged its value is the worst one, from the start if nothing was recorded
-    # before.
+def _at_epochs(results: Results, run: Run, column: Column, epochs: Array) -> Array:
+    """Return the values of a run at some epochs, nan where it has none."""
+    values = np.full(epochs.size, math.nan)
+
+    # A nan that the run recorded is the worst value.
+    series = results.series_of(run, column)
+    if series:
+        positions = np.searchsorted(epochs, series.epochs)
+        values[positions] = np.where(np.isnan(series.values), column.worst, series.values)
+
+    # A run that diverged has the worst value from then on, maybe from the start.
     if _is_worst(results, run, column):
-        filled[places > epochs.max(initial=-math.inf)] = column.worst
-    return filled
+        end = series.epochs.max() if series else -math.inf
+        values[epochs > end] = column.worst
+    return values
 
 
 def _is_worst(results: Results, run: Run, column: Column) -> bool:
-    """Return whether a run has the worst value from its end on, because it diverged; no neutral one is."""
+    """Return whether a run has the worst value from its end on, because it diverged.
+
+    A neutral column has no worst value.
+    """
     return results.has_diverged(run) and not column.is_neutral
 
 
 def over_conditions(
     results: Results, group: Group, column: Column, key: str, fixed: Mapping[str, Any] = {}
 ) -> Curve | None:
-    """Return the curve of a metric over the number after ``key=`` in its conditions, as `over_epochs` does.
+    """Return the curve of a metric over the number after ``key=`` in its conditions.
 
-    ``column.condition`` contains the parts of the conditions other than the key.
+    None without a run that has a value.
+
+    Args:
+        results: the results of a study.
+        group: the group whose curve it is.
+        column: the metric; its condition contains all parts except the key.
+        key: the key of the x axis.
+        fixed: values of tuned keys, in place of the selected ones.
     """
     drawn = setting(results, group, fixed)
     if not drawn or column.metric not in results.metrics.conditions:
         return None
-    places = along(results.metrics.conditions[column.metric], key, column.condition)
-    columns = [replace(column, condition=condition) for condition in places.values()]
-    read = [[results.value(run, c) for c in columns] for run in drawn.runs]
-    values = [
-        [math.nan if v is None else v for v in line]
-        for line in read
-        if any(v is not None for v in line)
-    ]
-    return _curve(np.array(list(places)), [np.array(line) for line in values])
+    conditions = along(results.metrics.conditions[column.metric], key, column.condition)
+    columns = [replace(column, condition=condition) for condition in conditions.values()]
+
+    # Leave out runs without any value.
+    lines = []
+    for run in drawn.runs:
+        values = [results.value(run, column) for column in columns]
+        if any(value is not None for value in values):
+            lines.append(np.array(values, float))  # None becomes nan
+    return _curve(np.array(list(conditions)), lines)
 
 
 def parse(condition: str) -> dict[str, str]:
     """Return the parts of a condition as text, by key."""
-    parts = [part.partition("=") for part in condition.split(",") if condition]
-    for key, equals, value in parts:
-        if not (key.strip() and equals and value.strip()):
+    if not condition:
+        return {}
+    parts = {}
+    for part in condition.split(","):
+        key, _, value = part.partition("=")
+        if not key.strip() or not value.strip():
             remedy = "write key=value, such as noise=0.5; several are joined by a comma"
             raise ActlabError(f"condition {condition!r}: {remedy}")
-    return {key.strip(): value.strip() for key, _, value in parts}
+        parts[key.strip()] = value.strip()
+    return parts
 
 
-def along(conditions: Iterable[str], key: str, others: str = "") -> dict[float, str]:
+def along(conditions: Iterable[str], key: str, fixed: str = "") -> dict[float, str]:
     """Return the conditions that have a number under ``key``, by this number in ascending order.
 
-    ``others`` are exactly the other parts that a condition must have, such as ``layer=3``.
+    Args:
+        conditions: the conditions of a metric.
+        key: the key of an axis.
+        fixed: all parts of a condition except the key, such as ``layer=3``.
     """
-    parsed = {condition: parse(condition) for condition in conditions}
-    with_key = {condition: parts for condition, parts in parsed.items() if key in parts}
-    if not with_key:
-        known = {"epoch", *(key for parts in parsed.values() for key in parts)}
+    # Select the conditions with the key.
+    keys = {"epoch"}
+    parts_by_condition = {}
+    for condition in conditions:
+        parts = parse(condition)
+        keys.update(parts)
+        if key in parts:
+            parts_by_condition[condition] = parts
+    if not parts_by_condition:
         remedy = "An axis shows epochs or one of these keys."
-        raise unknown("key of conditions", key, known, remedy)
-    wanted, rests = parse(others), set()
-    places: dict[float, str] = {}
-    for condition, parts in with_key.items():
-        number = parts.pop(key)
-        rests.add(",".join(f"{k}={v}" for k, v in parts.items()))
-        if parts == wanted:
-            place = _number(key, number, condition)
-            if place in places:
-                both = f"{places[place]!r} and {condition!r}"
-                raise ActlabError(f"conditions {both} have the same number on an axis")
-            places[place] = condition
-    if places:
-        return dict(sorted(places.items()))
-    allowed = sorted(filter(None, rests))
+        raise unknown("key of conditions", key, keys, remedy)
+
+    # Find the number of each condition that has the fixed parts.
+    fixed_parts = parse(fixed)
+    allowed = set()
+    condition_by_number: dict[float, str] = {}
+    for condition, parts in parts_by_condition.items():
+        text = parts.pop(key)
+        allowed.add(",".join(f"{name}={value}" for name, value in parts.items()))
+        if parts != fixed_parts:
+            continue
+        number = _number(key, text, condition)
+        if number in condition_by_number:
+            both = f"{condition_by_number[number]!r} and {condition!r}"
+            raise ActlabError(f"conditions {both} have the same number on an axis")
+        condition_by_number[number] = condition
+    if condition_by_number:
+        return dict(sorted(condition_by_number.items()))
+
+    allowed.discard("")
     remedy = "Choose one by 'condition'." if allowed else "Leave 'condition' out."
-    raise unknown(f"condition beside {key}", others, allowed, remedy)
+    raise unknown(f"condition beside {key}", fixed, allowed, remedy)
 
 
 def _number(key: str, text: str, condition: str) -> float:
+    """Return the number that a condition has under a key."""
     with suppress(ValueError):
-        if math.isfinite(number := float(text)):
+        number = float(text)
+        if math.isfinite(number):
             return number
     raise ActlabError(
         f"condition {condition!r}: {text!r} is not a number, and an axis shows only numbers; "
@@ -165,13 +216,16 @@ def _number(key: str, text: str, condition: str) -> float:
     )
 
 
-def _curve(places: Array, runs: Sequence[Array]) -> Curve | None:
-    if not runs:
+def _curve(x: Array, lines: Sequence[Array]) -> Curve | None:
+    """Return the curve of the lines of runs, at the positions where every line has a value."""
+    if not lines:
         return None
-    values = np.stack(runs)
-    lacking = np.isnan(values)
-    kept, some = ~lacking.any(axis=0), ~lacking.all(axis=0)
-    if not kept.any():
+    values = np.stack(lines)
+    missing = np.isnan(values)
+    complete = ~missing.any(axis=0)
+    if not complete.any():
         return None
-    cut = bool(places[kept][-1] < places[some][-1])
-    return Curve(places[kept], median_band(values[:, kept]), len(runs), cut)
+
+    recorded = ~missing.all(axis=0)
+    cut = bool(x[complete][-1] < x[recorded][-1])
+    return Curve(x[complete], median_band(values[:, complete]), len(lines), cut)

@@ -1,4 +1,7 @@
-"""How the runs of two sides differ: their mean difference, and how often one is better; pure functions."""
+"""How the runs of two sides differ: their mean difference, and how often a run is better.
+
+Functions here are pure.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,13 +21,16 @@ Side = Literal["both", "above", "below"]
 EXACT = 20  # differences: 2^20 patterns take 8 MB; more differences use random patterns
 _DRAWS = 100_000
 _BATCH = 5_000  # patterns per matmul, which converts them to float; limits the memory
-_EXACT_SPLITS = math.comb(18, 9)  # those of 9 and 9 runs
-_SPLITS = 20_000  # random ones of more runs
+_EXACT_SPLITS = math.comb(18, 9)  # all splits of 9 and 9 runs
+_SPLITS = 20_000  # random splits of more runs
 _NORMAL = 1.959964  # 97.5 % quantile of the normal distribution
 
 
 class Superiority(NamedTuple):
-    """The probability that a run is better than one of the reference, with its 95 % interval and p-value."""
+    """The probability that a run is better than a reference run, with interval and p-value.
+
+    The interval covers 95 %.
+    """
 
     probability: float | None = None
     low: float | None = None
@@ -40,126 +46,187 @@ class Superiority(NamedTuple):
 
 
 class Flips:
-    """The sign-flip permutation test of paired differences: are they symmetric about 0, or about a shift?
+    """The sign-flip permutation test of paired differences: is their mean 0, or a shift?
 
-    Flipping the signs of a subset F of the differences turns their sum A + B into B - A, where A is
-    the sum over F and B that over the rest. Under a shift δ of every difference, A = S - δ·|F|. All
-    2^n subsets are counted up to n = `EXACT`, else 100,000 random ones and the observed pattern.
-    Sums that tie with the observed one count as extreme, so p is never too small.
+    Flipping the signs of a subset F of the differences turns their sum A + B into B - A. A is the
+    sum over F, and B the sum over all other differences. A shift δ of every difference subtracts
+    δ·|F| from A.
 
-    The differences are finite, at least one.
+    All 2^n subsets are counted up to n = `EXACT`. Above, the test counts 100,000 random subsets and
+    the observed pattern. Sums that tie with the observed sum count as extreme, so p is never too
+    small.
+
+    Args:
+        differences: finite values, at least one.
     """
 
     def __init__(self, differences: Iterable[float]) -> None:
         d = np.fromiter(differences, float)
-        # Keeps differences away from underflow and overflow
+
+        # Scaled differences neither underflow nor overflow.
         self.scale = float(np.abs(d).max()) or 1.0
-        self.flipped, self.sizes = _subsets(tuple((d / self.scale).tolist()))
-        self.n, self.total = d.size, float((d / self.scale).sum())
-        self.observed = int(d.size > EXACT)  # patterns beside the drawn ones
+        scaled = d / self.scale
+
+        self.n = d.size
+        self.total = float(scaled.sum())
+        self.flipped, self.sizes = _subsets(tuple(scaled.tolist()))
+        self.observed = int(d.size > EXACT)  # patterns in addition to the drawn ones
 
     def p(self, shift: float = 0.0, side: Side = "both") -> float:
-        """Return the p-value; ``above`` and ``below`` test for a mean above or below the shift alone."""
+        """Return the p-value of a shift.
+
+        Args:
+            shift: the mean difference under the null hypothesis.
+            side: ``above`` tests only for a larger mean, ``below`` only for a smaller mean.
+        """
         shift /= self.scale
-        flipped, tie = self.flipped - shift * self.sizes, FLOATS * self.n * max(1.0, abs(shift))
+        flipped = self.flipped - shift * self.sizes
+        tie = FLOATS * self.n * max(1.0, abs(shift))
+
+        # A pattern is extreme if one of its two sums is on the far side of 0.
         if side == "both":
-            kept = self.total - shift * self.n - flipped
-            extreme = np.minimum(flipped, kept) <= tie
-            extreme &= np.maximum(flipped, kept) >= -tie
+            unflipped = self.total - shift * self.n - flipped
+            extreme = np.minimum(flipped, unflipped) <= tie
+            extreme &= np.maximum(flipped, unflipped) >= -tie
+        elif side == "above":
+            extreme = flipped <= tie
         else:
-            extreme = flipped <= tie if side == "above" else flipped >= -tie
+            extreme = flipped >= -tie
         return (int(extreme.sum()) + self.observed) / (extreme.size + self.observed)
 
     def interval(self) -> tuple[float, float]:
         """Return the ends of the interval of the shifts with a two-sided p of at least `LEVEL`.
 
-        A pattern counts at the shifts between the mean of F and the mean of the rest. Each of these
-        spans contains the mean of all differences, so p falls on both sides of it, and the shifts
-        that are not rejected form an interval whose ends are means of subsets. 0 lies outside it
-        exactly when p < 0.05.
+        A pattern counts at the shifts between the mean of F and the mean of all other differences.
+        Each of these spans contains the mean of all differences, so p falls on both sides of it.
+        The shifts that are not rejected therefore form an interval, whose ends are means of
+        subsets. The interval excludes 0 exactly when p < 0.05.
         """
+        # The span of a pattern is between two means, which need a difference each.
         proper = (self.sizes > 0) & (self.sizes < self.n)
-        flipped, sizes = self.flipped[proper], self.sizes[proper]
-        means = flipped / sizes, (self.total - flipped) / (self.n - sizes)
-        always = self.sizes.size + self.observed - sizes.size  # patterns that count at every shift
-        needed = math.ceil(LEVEL * (self.sizes.size + self.observed)) - always
+        flipped = self.flipped[proper]
+        sizes = self.sizes[proper]
+        flipped_means = flipped / sizes
+        unflipped_means = (self.total - flipped) / (self.n - sizes)
+
+        # Count the spans that a shift needs; all other patterns count at every shift.
+        patterns = self.sizes.size + self.observed
+        needed = math.ceil(LEVEL * patterns) - (patterns - sizes.size)
         if needed <= 0:
             return -math.inf, math.inf
-        low, high = np.minimum(*means), np.maximum(*means)
-        low, high = np.partition(low, needed - 1)[needed - 1], np.partition(high, -needed)[-needed]
-        first, last = (
-            0.0 if abs(end) <= FLOATS * self.n else self.scale * float(end) for end in (low, high)
-        )
-        return first, last
+
+        # That many spans begin before the interval does, and end after it.
+        low = np.minimum(flipped_means, unflipped_means)
+        high = np.maximum(flipped_means, unflipped_means)
+        begin = np.partition(low, needed - 1)[needed - 1]
+        end = np.partition(high, -needed)[-needed]
+        return self._unscaled(begin), self._unscaled(end)
+
+    def _unscaled(self, end: float) -> float:
+        """Return an end of an interval in the unit of the differences; 0 up to rounding is 0."""
+        if abs(end) <= FLOATS * self.n:
+            return 0.0
+        return self.scale * float(end)
 
 
 @lru_cache(maxsize=1)  # `equivalent` follows on the same differences; of 20 pairs they take 16 MB
-def _subsets(d: tuple[float, ...]) -> tuple[Array, Array]:
-    if len(d) > EXACT:
-        drawn = _drawn(len(d))
-        sums = [drawn[i : i + _BATCH] @ np.array(d) for i in range(0, _DRAWS, _BATCH)]
-        return np.concatenate(sums), drawn.sum(1, dtype=float)
-    of_all, sizes = np.zeros(1), np.zeros(1)
-    for value in d:
-        of_all, sizes = np.concatenate([of_all, of_all + value]), np.concatenate([sizes, sizes + 1])
-    return of_all, sizes
+def _subsets(differences: tuple[float, ...]) -> tuple[Array, Array]:
+    """Return the sum of each subset of the differences, and its size."""
+    n = len(differences)
+    if n > EXACT:
+        drawn = _drawn_subsets(n)
+        column = np.array(differences)
+        batches = [drawn[i : i + _BATCH] @ column for i in range(0, _DRAWS, _BATCH)]
+        return np.concatenate(batches), drawn.sum(1, dtype=float)
+
+    # Each difference doubles the subsets: without it, and with it.
+    sums = np.zeros(1)
+    sizes = np.zeros(1)
+    for difference in differences:
+        sums = np.concatenate([sums, sums + difference])
+        sizes = np.concatenate([sizes, sizes + 1])
+    return sums, sizes
 
 
 @lru_cache(maxsize=1)  # most tests of a table have the same number of pairs
-def _drawn(n: int) -> npt.NDArray[np.bool_]:
-    return np.asarray(np.random.default_rng(0).integers(0, 2, (_DRAWS, n), dtype=np.int8) == 0)
+def _drawn_subsets(n: int) -> npt.NDArray[np.bool_]:
+    generator = np.random.default_rng(0)
+    return np.asarray(generator.integers(0, 2, (_DRAWS, n), dtype=np.int8) == 0)
 
 
 class Difference(NamedTuple):
-    """The paired differences between values and those of the reference; None for what does not exist."""
+    """The paired differences from the reference; a field without a value is None."""
 
     mean: float | None = None  # over the pairs in which both runs are finite; None without any
-    low: float | None = (
-        None  # end of the interval of the mean, `Flips.interval`; None with fewer than `FEWEST`
-    )
+    # Ends of the interval of the mean, `Flips.interval`; None with fewer than `FEWEST` pairs
+    low: float | None = None
     high: float | None = None
-    median: float | None = (
-        None  # infinite where most differences are; None between minus and plus infinity
-    )
+    # Infinite if most differences are; None between minus and plus infinity
+    median: float | None = None
     p: float | None = None  # two-sided sign-flip test
     sd: float | None = None  # sample standard deviation; None with fewer than two pairs
-    correlation: float | None = None  # of the paired values; None where one side does not vary
+    correlation: float | None = None  # of the paired values; None if one side does not vary
 
 
 def paired_difference(a: Sequence[float], b: Sequence[float], *, test: bool = True) -> Difference:
-    """Return mean, median and spread of ``a - b``, and with ``test`` p-value and interval of the mean.
+    """Return mean, median and spread of ``a - b``, with p-value and interval of the mean.
 
-    Where a run failed, the mean is that of the pairs in which both are finite, and nothing is
+    If a run failed, the mean is taken over the pairs in which both are finite, and nothing is
     tested.
+
+    Args:
+        a: values of the runs.
+        b: values of the reference, in the same order of seeds.
+        test: whether to compute the p-value and the interval.
     """
-    d, both = paired_differences(a, b), np.array([a, b], float)
-    with np.errstate(invalid="ignore"):  # nan between minus and plus infinity
-        centre = float(np.median(d)) if d.size else math.nan
-    middle, finite = None if math.isnan(centre) else centre, np.isfinite(both).all(0)
+    d = paired_differences(a, b)
+    pairs = np.array([a, b], float)
+    finite = np.isfinite(pairs).all(0)
+
+    # The median is nan between minus and plus infinity.
+    median = None
+    if d.size:
+        with np.errstate(invalid="ignore"):
+            middle = float(np.median(d))
+        if not math.isnan(middle):
+            median = middle
+
+    # A failed run leaves only the mean of the finite pairs.
     if d.size == 0 or not finite.all():
         mean = float(d[finite].mean()) if finite.any() else None
-        return Difference(mean, median=middle)
-    mean, sd = float(d.mean()), float(d.std(ddof=1)) if d.size > 1 else None
+        return Difference(mean, median=median)
+
+    # A few pairs have no test.
+    difference = Difference(float(d.mean()), median=median)
+    if d.size > 1:
+        difference = difference._replace(sd=float(d.std(ddof=1)))
     if d.size < FEWEST:
-        return Difference(mean, median=middle, sd=sd)
-    varies = (np.ptp(both, axis=1) > 0).all()
-    correlation = float(np.corrcoef(both)[0, 1]) if varies else None
-    flips = Flips(d) if test else None
-    low, high = flips.interval() if flips else (None, None)
-    return Difference(mean, low, high, middle, flips.p() if flips else None, sd, correlation)
+        return difference
+
+    # Correlate the sides, and test the mean.
+    if (np.ptp(pairs, axis=1) > 0).all():
+        correlation = np.corrcoef(pairs)[0, 1]
+        difference = difference._replace(correlation=float(correlation))
+    if test:
+        flips = Flips(d)
+        low, high = flips.interval()
+        difference = difference._replace(low=low, high=high, p=flips.p())
+    return difference
 
 
 def paired_differences(a: Sequence[float], b: Sequence[float]) -> Array:
-    """Return ``a - b`` pair by pair: infinite where one run diverged, 0 where both did."""
-    x, y = np.asarray(a, float), np.asarray(b, float)
+    """Return ``a - b`` pair by pair: infinite if one run diverged, 0 if both did."""
+    x = np.asarray(a, float)
+    y = np.asarray(b, float)
     with np.errstate(invalid="ignore"):
         return np.where(x == y, 0.0, x - y)
 
 
 def equivalent(differences: Sequence[float], margin: float) -> float | None:
-    """Return the p-value of two one-sided sign-flip tests: the mean difference lies within ±``margin``.
+    """Return the p-value of two one-sided sign-flip tests for a mean within ±``margin``.
 
-    It is the larger of the two p-values; None with an infinite difference, or fewer than `FEWEST`.
+    The p-value is the larger one of the two tests. It is None with an infinite difference, or with
+    fewer than `FEWEST`.
     """
     if len(differences) < FEWEST or not np.isfinite(differences).all():
         return None
@@ -170,75 +237,114 @@ def equivalent(differences: Sequence[float], margin: float) -> float | None:
 def better(
     a: Sequence[float], b: Sequence[float], mode: str = "min", *, test: bool = True
 ) -> Superiority:
-    """Return the probability that a run of ``a`` is better than one of ``b``, with ``test`` interval and p.
+    """Return the probability that a run of ``a`` is better than a run of ``b``.
 
-    The test is the studentised permutation test of Brunner and Munzel (Neubert & Brunner 2007): it
-    holds its level also where the two sides spread unequally. All splits of the pooled values are
-    counted up to 9 runs a side, else 20,000 random ones and the observed one. Infinite values are
-    ordinary ones. The standard error is at least 1/(2·n·m), which it would be short of where one
-    side wins every time.
+    The test is the studentised permutation test of Brunner and Munzel (Neubert & Brunner 2007). It
+    holds its level also if the two sides spread unequally. All splits of the pooled values are
+    counted up to 9 runs on each side. Above, 20,000 random splits and the observed split count.
+    Infinite values are ordinary values. The standard error is at least 1/(2·n·m): a side that wins
+    every time would have an error of 0.
+
+    Args:
+        a: values of n runs.
+        b: values of m runs.
+        mode: ``min`` or ``max`` is good.
+        test: whether to compute the p-value and the interval.
     """
     n, m = len(a), len(b)
-    pooled = np.array([*a, *b], float) * (-1 if mode == "max" else 1)
-    won = wins(pooled, pooled)
-    (share,), (error,) = _shares(np.arange(n + m)[None] < n, won)
+    direction = -1 if mode == "max" else 1
+    pooled = np.array([*a, *b], float) * direction
+    pair_wins = wins(pooled, pooled)
+
+    # The observed split has the runs of ``a`` in part A.
+    observed = np.arange(n + m)[None] < n
+    (share,), (error,) = _shares(observed, pair_wins)
     probability = float(share)
     if not test or min(n, m) < FEWEST:
         return Superiority(probability)
-    shares, errors = _shares(_splits(n, m), won)
-    sizes, size = np.abs(shares - 0.5) / errors, abs(probability - 0.5) / float(error)
-    extreme = int((sizes >= size * (1 - FLOATS) - FLOATS).sum())
-    # With drawn splits the observed one counts too, so that p is never 0.
-    p = (
-        extreme / sizes.size
-        if math.comb(n + m, n) <= _EXACT_SPLITS
-        else (extreme + 1) / (sizes.size + 1)
-    )
-    # On the logit scale the interval stays within 0 and 1; all wins have no logit, so half a win
-    # stays.
-    inside = min(max(probability, 1 / (2 * n * m)), 1 - 1 / (2 * n * m))
-    centre, half = math.log(inside / (1 - inside)), _NORMAL * float(error) / (inside * (1 - inside))
-    low, high = (1 / (1 + math.exp(-(centre + sign * half))) for sign in (-1, 1))
-    return Superiority(probability, min(low, probability), max(high, probability), p)
+
+    # Count the splits with a statistic as large as the observed one.
+    shares, errors = _shares(_splits(n, m), pair_wins)
+    statistics = np.abs(shares - 0.5) / errors
+    statistic = abs(probability - 0.5) / float(error)
+    extreme = int((statistics >= statistic * (1 - FLOATS) - FLOATS).sum())
+    count = statistics.size
+    if math.comb(n + m, n) > _EXACT_SPLITS:
+        # Drawn splits lack the observed one, which counts too: p is never 0.
+        extreme += 1
+        count += 1
+
+    # On the logit scale the interval stays within 0 and 1. A side that wins every time has no
+    # logit, so it loses half a win.
+    half_win = 1 / (2 * n * m)
+    inside = min(max(probability, half_win), 1 - half_win)
+    centre = math.log(inside / (1 - inside))
+    half_width = _NORMAL * float(error) / (inside * (1 - inside))
+    low = _from_logit(centre - half_width)
+    high = _from_logit(centre + half_width)
+    return Superiority(probability, min(low, probability), max(high, probability), extreme / count)
+
+
+def _from_logit(logit: float) -> float:
+    return 1 / (1 + math.exp(-logit))
 
 
 def wins(a: Array, b: Array) -> Array:
-    """Return for each run of ``a``, by row, and each of ``b`` whether it is better: 1, ½ or 0; low is good."""
+    """Return whether each run of ``a``, by row, is better than each run of ``b``: 1, ½ or 0.
+
+    Low values are good.
+    """
     return np.asarray((a[:, None] < b) + 0.5 * (a[:, None] == b))
 
 
-def _shares(first: npt.NDArray[Any], wins: Array) -> tuple[Array, Array]:
-    """Return the first part's share of wins in each split of the pooled values, and its standard error."""
-    # Shapes [S, n + m], 1 in the first part, and [n + m, n + m], in halves, which float32 holds
-    # exactly.
-    first, counts = np.asarray(first, np.float32), np.asarray(wins, np.float32)
-    n, m = int(first[0].sum()), int((1 - first[0]).sum())
-    over_first = first @ counts.T
-    against = over_first + first * (counts.sum(1) - 2 * over_first)  # wins over the other part
-    squares = against * against
-    mine, mine_squared = (np.vecdot(first, of).astype(float) for of in (against, squares))
-    theirs, theirs_squared = against.sum(1) - mine, squares.sum(1) - mine_squared
-    variance = [
-        (of_squares - total**2 / size) / max(1, size - 1) / size / other**2
-        for total, of_squares, size, other in (
-            (mine, mine_squared, n, m),
-            (theirs, theirs_squared, m, n),
-        )
-    ]
-    error = np.sqrt(np.maximum(variance[0] + variance[1], 0))
-    return mine / (n * m), np.maximum(error, 1 / (2 * n * m))
+def _shares(splits: npt.ArrayLike, pair_wins: Array) -> tuple[Array, Array]:
+    """Return the share of wins of part A in each split, and its standard error.
+
+    Args:
+        splits: shape ``[S, n + m]``, 1 for the n runs in part A, 0 for the m runs in part B.
+        pair_wins: `wins` of the pooled values, shape ``[n + m, n + m]``.
+    """
+    # The wins are halves, which float32 represents exactly.
+    in_a = np.asarray(splits, np.float32)
+    pair_wins = np.asarray(pair_wins, np.float32)
+    n = int(in_a[0].sum())
+    m = int((1 - in_a[0]).sum())
+
+    # Count the wins of each run over the opposite part.
+    over_a = in_a @ pair_wins.T
+    over_opposite = over_a + in_a * (pair_wins.sum(1) - 2 * over_a)
+    squares = over_opposite * over_opposite
+
+    # Sum the counts and their squares over each part.
+    wins_of_a = np.vecdot(in_a, over_opposite).astype(float)
+    squares_of_a = np.vecdot(in_a, squares).astype(float)
+    wins_of_b = over_opposite.sum(1) - wins_of_a
+    squares_of_b = squares.sum(1) - squares_of_a
+
+    # Add the variances of the two parts.
+    variance = _variance(wins_of_a, squares_of_a, n, m) + _variance(wins_of_b, squares_of_b, m, n)
+    error = np.sqrt(np.maximum(variance, 0))
+    return wins_of_a / (n * m), np.maximum(error, 1 / (2 * n * m))
+
+
+def _variance(total: Array, squares: Array, size: int, opposite_size: int) -> Array:
+    """Return the variance of the mean share of wins of a part, from sums over its runs."""
+    return (squares - total**2 / size) / max(1, size - 1) / size / opposite_size**2
 
 
 @lru_cache(maxsize=2)
 def _splits(n: int, m: int) -> npt.NDArray[np.float32]:
-    if math.comb(n + m, n) <= _EXACT_SPLITS:
-        # Of equal parts, a split and its mirror image lie equally far from ½: one of the two will
-        # do.
-        held, start = ((0,), 1) if n == m else ((), 0)
-        free = itertools.combinations(range(start, n + m), n - start)
-        chosen = np.array([(*held, *rest) for rest in free])
+    """Return the splits of n + m pooled values that a test counts, shape ``[S, n + m]``."""
+    if math.comb(n + m, n) > _EXACT_SPLITS:
+        order = np.random.default_rng(0).random((_SPLITS, n + m)).argsort(1)
+        members = order[:, :n]
+    elif n == m:
+        # A split and its mirror image lie equally far from ½, so the first value stays in part A.
+        smaller = itertools.combinations(range(1, n + m), n - 1)
+        members = np.array([(0, *combination) for combination in smaller])
     else:
-        chosen = np.random.default_rng(0).random((_SPLITS, n + m)).argsort(1)[:, :n]
-    splits = np.zeros((len(chosen), n + m), np.float32)
-    np.put_along_axis(splits, chosen, 1, axis=1)
+        members = np.array(list(itertools.combinations(range(n + m), n)))
+
+    splits = np.zeros((len(members), n + m), np.float32)
+    np.put_along_axis(splits, members, 1, axis=1)
     return splits

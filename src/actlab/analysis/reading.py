@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from actlab.analysis.wording import plural
 from actlab.errors import ActlabError
@@ -21,7 +22,7 @@ from actlab.studies.study_folder import StudyFolder
 
 @dataclass
 class Recorded:
-    """The series of one run; their values are read lazily, on first access."""
+    """The series of one run; their values are read on first access."""
 
     metrics: Path  # file of the series recorded in training
     summaries: Mapping[Key, Summary]  # of all series, by name and condition
@@ -36,47 +37,59 @@ class Recorded:
         return self.probed[key] if key in self.probed else self.trained[key]
 
 
-def read(study: StudyFolder) -> tuple[dict[str, Recorded], dict[str, Result], list[str]]:
-    """Return series and results of the finished runs of a study by id, and a line for what is left out.
+def read(folder: StudyFolder) -> tuple[dict[str, Recorded], dict[str, Result], list[str]]:
+    """Return series and results of the finished runs of a study by id, and what is left out.
 
-    What a probe measured by another definition than the study's is left out.
+    A damaged run is left out, and measurements of a probe that the study defines differently now.
+    Each has a line with the remedy.
     """
-    wanted = probe_files.wanted(study.study.probes, study.study.keep)
-    recorded, results, left_out = dict[str, Recorded](), dict[str, Result](), list[str]()
+    study = folder.study
+    requests = probe_files.wanted(study.probes, study.keep)
+    recorded: dict[str, Recorded] = {}
+    results: dict[str, Result] = {}
+    left_out: list[str] = []
     outdated: Counter[str] = Counter()
-    for folder in study.runs:
-        if folder.finished:
-            try:
-                result = folder.result()
-                recorded[folder.id], old = _recorded(folder, result, wanted)
-            except DamagedError as error:
-                left_out.append(str(error))
-                continue
-            results[result["id"]] = result
-            outdated.update(old)
-    left_out += (
-        f"probe {name}: what it measured in {plural(count, 'run')} is left out, for the study asks "
-        "something else now: run it again, and they are probed again"
-        for name, count in outdated.items()
-    )
+
+    # Read each finished run.
+    for run in folder.runs:
+        if not run.finished:
+            continue
+        try:
+            result = run.result()
+            probed, outdated_probes = _probed(run, result["summary"], requests)
+        except DamagedError as error:
+            left_out.append(str(error))
+            continue
+        summaries = series.from_entry(result["summary"]) | series.summaries(probed)
+        recorded[run.id] = Recorded(run.metrics, summaries, probed)
+        results[result["id"]] = result
+        outdated.update(outdated_probes)
+
+    # Name the outdated probes.
+    for probe, count in outdated.items():
+        left_out.append(
+            f"probe {probe}: what it measured in {plural(count, 'run')} is left out, for the study "
+            "asks something else now: run it again, and they are probed again"
+        )
     return recorded, results, left_out
 
 
-def _recorded(
-    folder: RunFolder, result: Result, wanted: Mapping[str, str]
-) -> tuple[Recorded, list[str]]:
-    """Return what a run recorded, and the names of its probes whose measurements answer another request."""
-    summary, probed, old = result["summary"], dict[Key, Series](), []
-    for probe, (question, file) in probe_files.found_in(folder.path).items():
-        if wanted.get(probe, question) != question:
-            old.append(probe)
+def _probed(
+    run: RunFolder, summary: Mapping[str, Any], requests: Mapping[str, str]
+) -> tuple[dict[Key, Series], list[str]]:
+    """Return the series that probes measured in a run, and the names of its outdated probes."""
+    probed: dict[Key, Series] = {}
+    outdated = []
+    for probe, (request, file) in probe_files.found_in(run.path).items():
+        # A probe that the study does not list any more is read.
+        if requests.get(probe, request) != request:
+            outdated.append(probe)
             continue
         measured = series.read(file, f"{probe}/")
-        if both := [name for name, _ in measured if name in summary]:
+        names = [name for name, _ in measured if name in summary]
+        if names:
             raise ActlabError(
-                f"{file} holds {min(both)}, which training recorded too; rename the probe"
+                f"{file} holds {min(names)}, which training recorded too; rename the probe"
             )
         probed.update(measured)
-    return Recorded(
-        folder.metrics, series.from_entry(summary) | series.summaries(probed), probed
-    ), old
+    return probed, outdated

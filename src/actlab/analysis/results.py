@@ -27,7 +27,7 @@ from actlab.config import metrics
 from actlab.config.values import printers
 from actlab.errors import ActlabError
 from actlab.storage.files import DamagedError
-from actlab.storage.series import Series
+from actlab.storage.series import Key, Series
 from actlab.studies.formats import Result
 from actlab.studies.groups import Group, Setting, by_key
 from actlab.studies.plan import Run, Study
@@ -37,20 +37,27 @@ from actlab.studies.study_folder import StudyFolder
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The finished runs of a study, as returned by `load`."""
+    """The finished runs of a study or of one stage, as returned by `load`.
+
+    Results answer what a run's value of a column is, which columns the table has, and how many runs
+    ended. They do not summarise: medians, tests and selections are computed by the modules that
+    read results. They never write a file.
+
+    Series are read on first access, because a table often needs only the summaries in
+    ``result.json``.
+    """
 
     folder: StudyFolder
     results: Mapping[str, Result]  # ``result.json`` of each finished run, by run id
-    series: Mapping[str, reading.Recorded]  # what each of them recorded, by run id
+    series: Mapping[str, reading.Recorded]  # what each of these runs recorded, by run id
     damaged: tuple[str, ...] = ()  # one line for each damaged run, with the remedy
-    declared: frozenset[str] | None = (
-        None  # metrics that runs will record, if known before any has finished
-    )
-    # why the last attempt at a run failed, by run id; also of runs of earlier stages
+    # Metrics that runs will record, if known before any run has finished
+    declared: frozenset[str] | None = None
+    # Why the last attempt at a run failed, by run id; also of runs of earlier stages
     failures: Mapping[str, str] = field(default_factory=dict)
     # Ids of the runs that selected the settings of the next stage
     chose: frozenset[str] = frozenset()
-    chosen_in: Results | None = None  # the earlier stage that chose the settings
+    chosen_in: Results | None = None  # the earlier stage that selected the settings
 
     @property
     def study(self) -> Study:
@@ -70,7 +77,7 @@ class Results:
     @property
     def left_out(self) -> tuple[str, ...]:
         """One line for each damaged file, with the remedy."""
-        faults = costs.read(self.folder)[1], looks.seen(self.folder)[1]
+        faults = [costs.read(self.folder)[1], looks.seen(self.folder)[1]]
         return (*self.damaged, *filter(None, faults))
 
     @cached_property
@@ -85,8 +92,14 @@ class Results:
 
     @cached_property
     def text(self) -> Callable[[str, Any], str]:
-        """Formats a value of a grid key for people; values with equal labels are written in full."""
-        return printers(s.runs[0].point for group in self.groups for s in group.settings)
+        """Formats a value of a grid key for people.
+
+        Values with equal labels are written in full.
+        """
+        points = []
+        for group in self.groups:
+            points += [setting.runs[0].point for setting in group.settings]
+        return printers(points)
 
     @cached_property
     def diverged(self) -> int:
@@ -105,111 +118,142 @@ class Results:
 
     @cached_property
     def metrics(self) -> Metrics:
-        """What is known of the metrics that the runs recorded, or will record."""
-        recorded = dict.fromkeys(key for of_run in self.series.values() for key in of_run.summaries)
-        known = [result.get("loops", {}).items() for result in self.results.values()]
-        loops = by_key(dict.fromkeys(pair for pairs in known for pair in pairs))
-        of_actlab = self.declared is not None or any(
-            "loops" not in r for r in self.results.values()
+        """The metrics that the runs recorded, or will record."""
+        # Collect the conditions of each metric, in the order of the runs.
+        conditions: dict[Key, None] = {}
+        for recorded in self.series.values():
+            conditions.update(dict.fromkeys(recorded.summaries))
+
+        # Collect the loops that logged a metric. Only modules of other packages say so.
+        loops: dict[tuple[str, str], None] = {}
+        of_actlab = self.declared is not None
+        for result in self.results.values():
+            loops.update(dict.fromkeys(result.get("loops", {}).items()))
+            of_actlab = of_actlab or "loops" not in result
+
+        return Metrics(
+            self.study,
+            self.missing,
+            conditions=by_key(conditions),
+            loops=by_key(loops),
+            of_actlab=of_actlab,
+            declared=self.declared,
         )
-        return Metrics(self.study, self.missing, by_key(recorded), loops, of_actlab, self.declared)
 
     @cached_property
     def planned(self) -> list[Column]:
-        """The columns given in the study file; a metric of training batches alone gets its condition."""
+        """The columns listed in the study file.
+
+        A metric that only training batches recorded gets its condition.
+        """
         columns = []
-        for stated in columns_of(self.study):
-            conditions = self.metrics.conditions.get(stated.metric)
-            of_batch = not stated.condition and conditions == [metrics.ONE_BATCH]
-            condition = metrics.ONE_BATCH if of_batch else stated.condition
-            loop = "".join(self.metrics.loops.get(stated.metric, ()))
-            columns.append(
-                replace(stated, condition=condition, loop=loop if loop in metrics.LOOPS else "")
-            )
+        for column in columns_of(self.study):
+            # Add what the runs recorded of the metric.
+            if self.metrics.conditions.get(column.metric) == [metrics.ONE_BATCH]:
+                column = replace(column, condition=column.condition or metrics.ONE_BATCH)
+            loop = "".join(self.metrics.loops.get(column.metric, ()))
+            if loop not in metrics.LOOPS:
+                loop = ""
+
+            columns.append(replace(column, loop=loop))
         return columns
 
     @cached_property
     def columns(self) -> list[Column]:
-        """The table's columns, without those that no finished run recorded, then learnt parameters."""
+        """The table's columns: recorded columns of the study file, then learnt parameters."""
         columns = [column for column in self.planned if not self.metrics.lacks(column)]
         for column in columns:
             self.metrics.check(column.metric, column.condition)
-            if of_best := watched(column, self.study):
-                self.metrics.check_validation(
-                    of_best.metric, f"'at: {column.at}': {of_best.metric}"
-                )
-                self.metrics.check(of_best.metric)
+            best = watched(column, self.study)
+            if best:
+                self.metrics.check_validation(best.metric, f"'at: {column.at}': {best.metric}")
+                self.metrics.check(best.metric)
         return columns + learnt(self.metrics.conditions, self.planned)
 
     def with_rows(self) -> Results:
-        """Read all rows, as figures need them; return results without the runs whose rows are damaged."""
+        """Read all rows, as figures need them; return results without runs with damaged rows."""
         damaged: dict[str, str] = {}
-        for name, recorded in self.series.items():
+        for run, recorded in self.series.items():
             try:
-                recorded.trained  # noqa: B018 (read and kept)
+                recorded.trained  # noqa: B018 (read and stored)
             except DamagedError as error:
-                damaged[name] = str(error)
+                damaged[run] = str(error)
         if not damaged:
             return self
-        return replace(
-            self,
-            results={name: result for name, result in self.results.items() if name not in damaged},
-            series={
-                name: recorded for name, recorded in self.series.items() if name not in damaged
-            },
-            damaged=(*self.damaged, *damaged.values()),
-        )
+
+        lines = (*self.damaged, *damaged.values())
+        results = {run: result for run, result in self.results.items() if run not in damaged}
+        series = {run: recorded for run, recorded in self.series.items() if run not in damaged}
+        return replace(self, results=results, series=series, damaged=lines)
 
     def series_of(self, run: Run, column: Column) -> Series | None:
-        """Return the epochs and values that a run recorded of a column; None if it recorded none."""
-        key, recorded = (column.metric, column.condition), self.series.get(run.id)
-        return recorded[key] if recorded and key in recorded.summaries else None
+        """Return the epochs and values that a run recorded of a column; None without any."""
+        recorded = self.series.get(run.id)
+        if recorded is None or column.series_key not in recorded.summaries:
+            return None
+        return recorded[column.series_key]
 
     def has_diverged(self, run: Run) -> bool:
         """Return whether a run diverged."""
         return run.id in self.results and self.results[run.id]["status"] == DIVERGED
 
     def value(self, run: Run, column: Column) -> float | None:
-        """Return one run's value of a column: the worst value for a diverged run, None if there is no value."""
+        """Return the value of a column in one run, or None without a value.
+
+        A diverged run has the worst value. A share is exactly k/N.
+        """
         if run.id not in self.results:
             return None
-        number, value = (
-            scored([self.results[run.id]], column, self.study),
-            self.recorded(run, column),
-        )
-        return None if value is None else on_grid(value, number)
+        value = self.recorded(run, column)
+        if value is None:
+            return None
+        samples = scored([self.results[run.id]], column, self.study)
+        return on_grid(value, samples)
 
     def recorded(self, run: Run, column: Column) -> float | None:
         """Return the value of a run that has ended, as it was recorded: a share as a float32."""
         if self.has_diverged(run):
             return None if column.is_neutral else column.worst
-        if (needed := last_epoch(column.at)) and needed > self.results[run.id].get(
-            "last_good_epoch", math.inf
-        ):
+
+        # A run that stopped earlier has no value at a later epoch.
+        needed = last_epoch(column.at)
+        if needed and needed > self.results[run.id].get("last_good_epoch", math.inf):
             return None
-        key, recorded = (column.metric, column.condition), self.series[run.id]
-        if key not in recorded.summaries:
+
+        # Read a summary, if that is enough.
+        recorded = self.series[run.id]
+        if column.series_key not in recorded.summaries:
             return None
         at = read_where(column.at, self.study)
         if at in SUMMED:
-            return recorded.summaries[key].read(str(at), column.mode)
-        epochs, values = recorded[key]
-        if of_best := watched(column, self.study):
-            best = self.value(run, of_best)
-            if best is None or math.isinf(best):
-                return None if best is None else column.worst
-            # A metric recorded less often may have no value yet at an early epoch; then use its
-            # first value, unless that was recorded a whole interval later.
-            begins = float(epochs[0])
-            if begins > best and (len(epochs) == 1 or begins - best >= float(epochs[1]) - begins):
+            summary = recorded.summaries[column.series_key]
+            return summary.read(str(at), column.mode)
+
+        # Read the series.
+        epochs, values = recorded[column.series_key]
+        best_column = watched(column, self.study)
+        if best_column:
+            best = self.value(run, best_column)
+            if best is None:
                 return None
-            at = max(best, begins)
+            if math.isinf(best):
+                return column.worst
+            # A metric recorded less often may have no value yet at an early epoch. Then use its
+            # first value, unless that was recorded a whole interval later.
+            begin = float(epochs[0])
+            if begin > best and (len(epochs) == 1 or begin - best >= float(epochs[1]) - begin):
+                return None
+            at = max(best, begin)
         return read_at(epochs, values, at, column)
 
     def values(self, setting: Setting, column: Column) -> dict[int, float]:
         """Return the values by seed of the runs of a setting that have ended and have a value."""
-        values = {run.seed: self.value(run, column) for run in setting.runs}
-        return {seed: value for seed, value in values.items() if value is not None}
+        values = {}
+        for run in setting.runs:
+            value = self.value(run, column)
+            if value is not None:
+                values[run.seed] = value
+        return values
 
 
 def scored(results: Sequence[Result], column: Column, study: Study) -> int | None:
@@ -220,34 +264,50 @@ def scored(results: Sequence[Result], column: Column, study: Study) -> int | Non
     if not column.scored_on:
         return None
     numbers = {result.get("scored", {}).get(column.scored_on) for result in results}
-    known = numbers - {None}
-    if numbers and not known:  # older runs did not record it
+    if numbers == {None}:  # older runs did not record it
         return None if study.samples else column.samples
-    return known.pop() if len(known) == 1 else None
+    numbers.discard(None)
+    return numbers.pop() if len(numbers) == 1 else None
 
 
 def load(folder: StudyFolder) -> Results:
-    """Load the finished runs of a study, or of a stage."""
-    recorded, results, left_out = reading.read(folder)
+    """Load the finished runs of a study, or of a stage.
+
+    Raises:
+        ActlabError: if runs were trained on several revisions of a dataset, or if the direction of
+            a metric that ranks or selects is unknown.
+    """
+    series, results, damaged = reading.read(folder)
     _check_revisions(results.values())
-    states = {run.id: run.state for run in folder.runs if run.id not in results}
-    failed = {name: state.reason for name, state in states.items() if state.kind == FAILED}
-    failures = {**folder.study.failed, **failed}
-    loaded = Results(folder, results, recorded, tuple(left_out), failures=failures)
-    if needed := [
-        m for m in undirected(folder.study, loaded.planned) if m in loaded.metrics.conditions
-    ]:
-        raise metrics.no_direction(needed[0])
-    return loaded.with_rows() if any(c.at not in SUMMED for c in loaded.planned) else loaded
+
+    # Collect why other runs have failed.
+    failures = dict(folder.study.failed)
+    for run in folder.runs:
+        if run.id not in results:
+            state = run.state
+            if state.kind == FAILED:
+                failures[run.id] = state.reason
+    loaded = Results(folder, results, series, tuple(damaged), failures=failures)
+
+    # A recorded metric needs a direction where it ranks.
+    for metric in undirected(folder.study, loaded.planned):
+        if metric in loaded.metrics.conditions:
+            raise metrics.no_direction(metric)
+
+    if any(column.at not in SUMMED for column in loaded.planned):
+        return loaded.with_rows()
+    return loaded
 
 
 def _check_revisions(results: Iterable[Mapping[str, Any]]) -> None:
-    first: dict[str, tuple[str, str]] = {}
+    """Raise an ActlabError if two runs were trained on different revisions of a dataset."""
+    run_by_dataset: dict[str, tuple[str, str]] = {}
     for result in results:
         for dataset, revision in result.get("revisions", {}).items():
-            before, run = first.setdefault(dataset, (revision, result["id"]))
+            before, run = run_by_dataset.setdefault(dataset, (revision, result["id"]))
             if before != revision:
                 raise ActlabError(
-                    f"{run} was trained on revision {before} of {dataset}, {result['id']} on {revision}: "
-                    f"delete the runs of one of them, and pin the other with --set data.revision={revision}"
+                    f"{run} was trained on revision {before} of {dataset}, {result['id']} on "
+                    f"{revision}: delete the runs of one of them, and pin the other with "
+                    f"--set data.revision={revision}"
                 )

@@ -1,4 +1,4 @@
-"""The settings selected on validation data, and how far the choice depends on the seeds that chose."""
+"""The settings selected on validation data, and how far a selection depends on its seeds."""
 
 from __future__ import annotations
 
@@ -15,37 +15,45 @@ from actlab.studies.plan import Run, Study
 
 
 def selected_by(study: Study) -> Column:
-    """Return the column whose median over seeds selects the settings of a study that tunes any."""
+    """Return the column whose median over seeds selects the settings of a study that tunes."""
     return Column(study.select.metric, study.select.at, mode=study.select.mode)
 
 
 def check_selection(results: Results) -> None:
-    """Raise an ActlabError unless the metric that selects settings is a recorded one of validation."""
+    """Raise an ActlabError unless runs recorded the metric that selects settings in validation."""
     metric = results.study.select.metric
     results.metrics.check_validation(metric, f"'select: metric: {metric}'")
     results.metrics.check(metric)
 
 
 def scores(results: Results, settings: Iterable[Setting]) -> list[float]:
-    """Return the median of the selection metric at each setting; its worst value where no run has one."""
+    """Return the median of the selection metric at each setting; the worst value without runs."""
     column = selected_by(results.study)
     check_selection(results)
-    return [median(results.values(setting, column).values(), column.worst) for setting in settings]
+    medians = []
+    for setting in settings:
+        values = results.values(setting, column).values()
+        medians.append(median(values, default=column.worst))
+    return medians
 
 
-def chosen(results: Results, place: Group) -> Setting | None:
-    """Return the setting with the best median of the selection metric; None if no run has ended."""
+def chosen(results: Results, group: Group) -> Setting | None:
+    """Return the setting with the best median of the selection metric; None if no run ended."""
     begun = []
-    for setting in place.settings:
+    for setting in group.settings:
         if any(run.id in results.results for run in setting.runs):
             begun.append(setting)
+
+    # A single setting needs no metric.
     if not begun:
         return None
-    if len(place.settings) == 1:
+    if len(group.settings) == 1:
         return begun[0]
+
     values = np.array(scores(results, begun))
-    is_max = results.study.select.mode == "max"
-    return begun[int(values.argmax() if is_max else values.argmin())]
+    if results.study.select.mode == "max":
+        return begun[int(values.argmax())]
+    return begun[int(values.argmin())]
 
 
 def ended(results: Results) -> Iterator[tuple[Run, bool]]:
@@ -58,36 +66,59 @@ def ended(results: Results) -> Iterator[tuple[Run, bool]]:
                     yield run, setting is selected
 
 
-def missing_at(results: Results, place: Group) -> int:
-    """Return the number of runs at a place that have not ended."""
-    return sum(run.id not in results.results for setting in place.settings for run in setting.runs)
+def missing_at(results: Results, group: Group) -> int:
+    """Return the number of runs of a group that have not ended."""
+    missing = 0
+    for setting in group.settings:
+        missing += sum(run.id not in results.results for run in setting.runs)
+    return missing
 
 
-def choice_at(results: Results, place: Group) -> Choice | None:
-    """Return how far the choice at a place depends on its seeds; None without one, or without its runs."""
+def choice_at(results: Results, group: Group) -> Choice | None:
+    """Return how far the selection of a group depends on its seeds.
+
+    None if the group has a single setting, or while its runs are missing.
+    """
     if results.chosen_in:
-        return _earlier_choice(results, results.chosen_in, place)
-    if len(place.settings) < 2:
+        return _earlier_choice(results, results.chosen_in, group)
+    if len(group.settings) < 2:
         return None
+
+    # Only settings with values of the same seeds can be compared.
     column = selected_by(results.study)
-    values = [results.values(setting, column) for setting in place.settings]
-    if len({*map(tuple, values)}) > 1 or not values[0] or missing_at(results, place):
+    values = [results.values(setting, column) for setting in group.settings]
+    seeds = {tuple(by_seed) for by_seed in values}
+    if len(seeds) > 1 or not values[0] or missing_at(results, group):
         return None
-    return choice(np.array([[*of.values()] for of in values], float), results.study.select.mode)
+
+    table = np.array([list(by_seed.values()) for by_seed in values], float)
+    return choice(table, results.study.select.mode)
 
 
-def _earlier_choice(results: Results, before: Results, place: Group) -> Choice | None:
-    """Return the choice of an earlier stage, with the median over fresh seeds."""
-    group = next((group for group in before.groups if group.point == place.point), None)
-    setting = group and chosen(before, group)
-    if not group or not setting or setting.tuned != place.settings[0].tuned:
-        return None  # other runs chose
-    stability = choice_at(before, group)
+def _earlier_choice(results: Results, before: Results, group: Group) -> Choice | None:
+    """Return the selection of an earlier stage, with the median over fresh seeds."""
+    # Find the group in the earlier stage.
+    earlier = None
+    for candidate in before.groups:
+        if candidate.point == group.point:
+            earlier = candidate
+            break
+    if earlier is None:
+        return None
+
+    # Other runs may have selected the setting.
+    selected = chosen(before, earlier)
+    if not selected or selected.tuned != group.settings[0].tuned:
+        return None
+    stability = choice_at(before, earlier)
     if not stability:
         return None
 
-    # Their median over fresh seeds
-    here = chosen(results, place)
-    fresh = results.values(here, selected_by(results.study)) if here else {}
-    elsewhere = median(fresh.values()) if fresh else None
+    # Its median over fresh seeds replaces the estimate from the seeds that selected.
+    elsewhere = None
+    setting = chosen(results, group)
+    if setting:
+        fresh = results.values(setting, selected_by(results.study))
+        if fresh:
+            elsewhere = median(fresh.values())
     return stability._replace(elsewhere=elsewhere)

@@ -1,7 +1,7 @@
 """Medians, confidence intervals and tests for a small number of paired runs; pure functions.
 
-The input contains no nan. A diverged run counts as ``inf``, the worst value (``-inf`` where large
-values are good): its paired difference is infinite, or 0 where both runs diverged. An undefined
+The input contains no nan. A diverged run counts as ``inf``, the worst value, or as ``-inf`` if
+large values are good. Its paired difference is infinite, or 0 if both runs diverged. An undefined
 p-value is None.
 """
 
@@ -9,27 +9,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import BeforeValidator
 
 Array = npt.NDArray[np.float64]
-# A number that a file may have as null, because it is not finite; it is read as nan.
-Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
 
 FLOATS = 1e-12  # rounding error of sums of floats, relative to the largest difference
-LEVEL = 0.05  # of tests; intervals cover at least the rest
+LEVEL = 0.05  # of tests; intervals cover at least 95 %
 FEWEST = 6  # pairs: 2/2^6 = 0.031 is the first two-sided sign-flip p below 0.05
+
+
+def _nan_for_null(value: Any) -> Any:
+    return math.nan if value is None else value
+
+
+# A number that a file may have as null, because it is not finite; it is read as nan.
+Number = Annotated[float, BeforeValidator(_nan_for_null)]
 
 
 class Interval(NamedTuple):
     """The interval of a median between two order statistics.
 
-    ``kind`` is ``interval`` if ``coverage``, the probability that it contains the true median,
-    reaches 95 %. With too few values for that, ``kind`` is ``range``: from the smallest to the
-    largest value.
+    ``coverage`` is the probability that the interval contains the true median. ``kind`` is
+    ``interval`` if the coverage reaches 95 %. Too few values cannot reach 95 %: then ``kind`` is
+    ``range``, from the smallest to the largest value.
     """
 
     low: Number
@@ -39,7 +45,7 @@ class Interval(NamedTuple):
 
 
 class Band(NamedTuple):
-    """A median and its interval at each of E positions: arrays of shape ``[E]``, the rest as in `Interval`."""
+    """A median and its `Interval` at each of E positions; arrays of shape ``[E]``."""
 
     median: Array
     low: Array
@@ -54,44 +60,66 @@ def median(values: Iterable[float], default: float = math.nan) -> float:
     >>> median([3, 1, 2]), median([1, 2, math.inf]), median([], default=0)
     (2.0, 2.0, 0)
     """
-    listed = list(values)
-    return float(np.median(listed)) if listed else default
+    numbers = list(values)
+    return float(np.median(numbers)) if numbers else default
 
 
 def mean_and_sd(values: Iterable[float]) -> tuple[float, float] | None:
-    """Return mean and sample standard deviation (n - 1); None for fewer than two values, or an infinite one."""
-    listed = np.fromiter(values, float)
-    if listed.size < 2 or not np.isfinite(listed).all():
+    """Return mean and sample standard deviation (n - 1).
+
+    None for fewer than two values, or with an infinite value.
+    """
+    numbers = np.fromiter(values, float)
+    if numbers.size < 2 or not np.isfinite(numbers).all():
         return None
-    return float(listed.mean()), float(listed.std(ddof=1))
+    return float(numbers.mean()), float(numbers.std(ddof=1))
 
 
 def median_interval(values: Iterable[float]) -> Interval:
-    """Return the narrowest symmetric `Interval` of a median that covers 95 %; values may be ``inf``."""
-    band = median_band(np.fromiter(values, float)[:, None])
+    """Return the narrowest symmetric `Interval` of a median that covers 95 %.
+
+    Values may be ``inf``.
+    """
+    column = np.fromiter(values, float)[:, None]
+    band = median_band(column)
     return Interval(float(band.low[0]), float(band.high[0]), band.kind, band.coverage)
 
 
 def median_band(values: Array) -> Band:
-    """Return the median of n runs at E positions, shape ``[n, E]``, and its interval at each position alone."""
+    """Return the median of n runs at E positions, with a separate interval at each position.
+
+    Args:
+        values: shape ``[n, E]``.
+    """
     n = len(values)
     sorted_values = np.sort(values, axis=0)
-    k = max((k for k in range(1, n // 2 + 1) if coverage(n, k) >= 1 - LEVEL), default=1)
+
+    # Narrow the interval from both sides while it covers enough.
+    k = 1
+    while k < n // 2 and coverage(n, k + 1) >= 1 - LEVEL:
+        k += 1
     covered = coverage(n, k)
     kind: Literal["interval", "range"] = "interval" if covered >= 1 - LEVEL else "range"
-    return Band(
-        np.median(values, axis=0), sorted_values[k - 1], sorted_values[n - k], kind, covered
-    )
+
+    middle = np.median(values, axis=0)
+    return Band(middle, sorted_values[k - 1], sorted_values[n - k], kind, covered)
 
 
 def coverage(n: int, k: int) -> float:
-    """Return the probability that the median lies between the k-th smallest and k-th largest of n values."""
+    """Return the probability that the median of a population lies between two order statistics.
+
+    These are the k-th smallest and the k-th largest of n values.
+    """
     # 1 - 2 P(Bin(n, 1/2) < k): fewer than k values lie on one side of the median.
-    return 1 - math.ldexp(sum(math.comb(n, i) for i in range(k)), 1 - n)
+    outcomes = sum(math.comb(n, i) for i in range(k))
+    return 1 - math.ldexp(outcomes, 1 - n)
 
 
 def on_grid(value: float, number: float | None) -> float:
-    """Return the share k/N of N samples that a recorded value stands for; any other value as it is."""
+    """Return the share k/N of N samples that a recorded value stands for.
+
+    Any other value is returned as it is.
+    """
     # Runs record float32. Read back to whole samples, ties and equal differences are exactly equal.
     if not number or not math.isfinite(value) or not is_share(value, number):
         return value
@@ -99,28 +127,39 @@ def on_grid(value: float, number: float | None) -> float:
 
 
 def is_share(value: float, number: float) -> bool:
-    """Return whether a value recorded as float32 is a share k/N of N samples; so is one that is not finite."""
+    """Return whether a value recorded as float32 is a share k/N of N samples.
+
+    A value that is not finite counts as a share.
+    """
     if not math.isfinite(value):
         return True
-    return 0 <= value <= 1 and abs(value - round(value * number) / number) <= value * 2.0**-22
+    if not 0 <= value <= 1:
+        return False
+    nearest = round(value * number) / number
+    return abs(value - nearest) <= value * 2.0**-22
 
 
 def sampling_error(share: float | None, number: float | None) -> float | None:
-    """Return the standard error of a share measured on N samples, √(p(1 - p)/N); None if unknown."""
+    """Return the standard error of a share of N samples, √(p(1 - p)/N); None if unknown."""
     if not number or share is None or not 0 <= share <= 1:
         return None
     return math.sqrt(share * (1 - share) / number)
 
 
 def holm(ps: Sequence[float | None]) -> list[float | None]:
-    """Return Holm's step-down correction of p-values over all hypotheses; None counts, and stays None."""
-    known = sorted((p, i) for i, p in enumerate(ps) if p is not None)
+    """Return Holm's step-down correction of p-values.
+
+    A p-value of None counts as a hypothesis, and stays None.
+    """
+    ranked = sorted((p, i) for i, p in enumerate(ps) if p is not None)
+
+    # The smallest p is multiplied by the number of hypotheses, each next p by one less. A corrected
+    # p is at least as large as the ones before it.
     corrected: list[float | None] = [None] * len(ps)
     largest = 0.0
-    for rank, (p, i) in enumerate(known):
-        # The smallest p is multiplied by the number of all, each next one by one less, and none
-        # falls.
-        largest = max(largest, min(1.0, p * (len(ps) - rank)))
+    for rank, (p, i) in enumerate(ranked):
+        multiplied = p * (len(ps) - rank)
+        largest = max(largest, min(1.0, multiplied))
         corrected[i] = largest
     return corrected
 

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from actlab.analysis import comparison, selection
+from actlab.analysis import comparison, published, selection
 from actlab.analysis.columns import columns_of, undirected
 from actlab.analysis.metrics import TESTED
 from actlab.analysis.results import Results
@@ -66,7 +66,7 @@ def check(study: Study) -> list[str]:
         raise metrics.no_direction(unknown[0])
     if study.reference:  # the trials of a search have none
         comparison.check_reference(study, [group.point for group in last.groups])
-    comparison.check_published(study)
+    published.check_published(study)
     for figure in study.figures:
         plots.checked(last, figure)
     for probe in study.probes:

@@ -1,4 +1,7 @@
-"""Networks of the papers' experiments and of today; each receives a factory of activations, never a name."""
+"""Networks of the papers' experiments, a GPT and a coordinate network.
+
+Each receives a factory of activations, never a name.
+"""
 
 from actlab.networks.autoencoder import Autoencoder
 from actlab.networks.convnet import ConvNet

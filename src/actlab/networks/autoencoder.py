@@ -13,7 +13,7 @@ from actlab.validation import Count, Shape, validated
 
 
 class Autoencoder(nn.Sequential):
-    """Encoder, code and mirrored decoder: (linear → activation) per hidden layer, then a linear layer.
+    """Encoder, code and mirrored decoder: (linear → activation) × hidden layers, then linear.
 
     The code layer has an activation too. The default is 784-1000-500-250-30-250-500-1000-784 of
     GELU §3.2 with 2,837,314 parameters.

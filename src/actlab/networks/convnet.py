@@ -22,7 +22,7 @@ class ConvNet(nn.Sequential):
         3 × [3×3, 96], max pool 2×2, dropout, 3 × [3×3, 192], max pool 2×2, dropout,
         3×3, 192, unpadded, 2 × [1×1, 192], mean over the map, dense K
 
-    No layer has a bias, because batch norm follows each. The default has 1,408,244 parameters.
+    No layer has a bias, because batch norm follows. The default has 1,408,244 parameters.
 
     Args:
         act: factory of activations, called once per convolution.
@@ -51,6 +51,7 @@ class ConvNet(nn.Sequential):
         super().__init__()
         narrow, wide = widths
 
+        # Name the repeated parts.
         def convolution(
             fan_in: int, fan_out: int, size: int = 3, padding: int = 1
         ) -> list[nn.Module]:
@@ -60,15 +61,20 @@ class ConvNet(nn.Sequential):
         def pool() -> list[nn.Module]:
             return [nn.MaxPool2d(2), *dropout_layers(dropout)]
 
+        # Two stacks of three convolutions
         for fan_in, fan_out in ((input_shape[0], narrow), (narrow, narrow), (narrow, narrow)):
             self.extend(convolution(fan_in, fan_out))
         self.extend(pool())
         for fan_in, fan_out in ((narrow, wide), (wide, wide), (wide, wide)):
             self.extend(convolution(fan_in, fan_out))
         self.extend(pool())
+
+        # Three convolutions without padding
         self.extend(convolution(wide, wide, padding=0))
-        for _ in range(2):
-            self.extend(convolution(wide, wide, size=1, padding=0))
+        self.extend(convolution(wide, wide, size=1, padding=0))
+        self.extend(convolution(wide, wide, size=1, padding=0))
+
+        # Logits
         self.extend([nn.AdaptiveAvgPool2d(1), nn.Flatten()])
         self.extend([nn.Linear(wide, num_classes, bias=False), nn.BatchNorm1d(num_classes)])
         initialise(self, init, channels_last=channels_last)

@@ -1,4 +1,6 @@
-"""A network that represents a function of coordinates: an image, or the solution of a differential equation.
+"""A network that represents a function of coordinates.
+
+Such a function is an image, or the solution of a differential equation.
 
 Shapes: ``B`` batch, ``D`` coordinates, ``K`` outputs.
 """
@@ -10,7 +12,7 @@ from itertools import pairwise
 from typing import Annotated, Literal
 
 from annotated_types import Gt
-from torch import nn
+from torch import Generator, Tensor, nn
 
 from actlab.networks.init import Rule, initialise
 from actlab.networks.mlp import ActivationFactory, activation
@@ -21,9 +23,9 @@ class CoordinateMLP(nn.Sequential):
     """(Linear → activation) per hidden layer, then a linear layer, for inputs that are coordinates.
 
     Weights are normal with standard deviation gain / √fan_in, biases 0. With ``omega`` the weights
-    of the first layer have standard deviation ω / √D and its biases are uniform in ±ω: the network
-    starts with frequencies up to about ω (Sitzmann et al. 2020, "Implicit Neural Representations",
-    §3.2, scale their sine by it).
+    of the first layer have standard deviation ω / √D and its biases are uniform in ±ω. The network
+    then starts with frequencies up to about ω. Sitzmann et al. 2020, "Implicit Neural
+    Representations", §3.2, scale their sine by ω.
 
     Args:
         act: factory of activations, called once per hidden layer.
@@ -31,9 +33,9 @@ class CoordinateMLP(nn.Sequential):
         input_shape: (D,).
         hidden: widths of the hidden layers, at least one.
         gain: gain of the weights, above 0.
-        omega: ω above 0; None initialises the first layer as all others.
-        head: ``gain`` initialises the last layer as all others, ``torch`` as torch does, uniform in
-            ±1/√fan_in.
+        omega: ω above 0; None initialises the first layer like the hidden layers.
+        head: ``gain`` initialises the last layer like the hidden layers, ``torch`` as torch does,
+            uniform in ±1/√fan_in.
 
     Shape: ``(B, D)`` → ``(B, K)``.
     """
@@ -52,28 +54,36 @@ class CoordinateMLP(nn.Sequential):
         head: Literal["gain", "torch"] = "gain",
     ) -> None:
         super().__init__()
-        widths = [math.prod(input_shape), *hidden]
-        layers = [
-            nn.Linear(fan_in, fan_out) for fan_in, fan_out in pairwise([*widths, num_outputs])
-        ]
-        for layer in layers[:-1]:
+
+        # Build the linear layers, then the activations.
+        widths = [math.prod(input_shape), *hidden, num_outputs]
+        layers = [nn.Linear(fan_in, fan_out) for fan_in, fan_out in pairwise(widths)]
+        *hidden_layers, output = layers
+        for layer in hidden_layers:
             self.extend([layer, activation(act, layer.out_features)])
-        self.append(layers[-1])
+        self.append(output)
+
+        # The input and output layers may have their own rules.
         weights: dict[nn.Module, Rule] = {}
         biases: dict[nn.Module, Rule] = {}
         if omega is not None:
-            weights[layers[0]], biases[layers[0]] = normal(omega), uniform(omega)
+            weights[layers[0]] = normal(omega)
+            biases[layers[0]] = uniform(omega)
         if head == "torch":
             bound = 1 / math.sqrt(hidden[-1])
-            weights[layers[-1]] = biases[layers[-1]] = uniform(bound)
+            weights[output] = uniform(bound)
+            biases[output] = uniform(bound)
         initialise(self, normal(gain), weights, biases)
 
 
 def normal(gain: float) -> Rule:
     """Return the rule W ~ N(0, gain² / fan_in)."""
-    return lambda w, source: nn.init.normal_(
-        w, std=gain / math.sqrt(w[0].numel()), generator=source
-    )
+
+    def draw(weight: Tensor, source: Generator | None) -> Tensor:
+        fan_in = weight[0].numel()
+        return nn.init.normal_(weight, std=gain / math.sqrt(fan_in), generator=source)
+
+    return draw
 
 
 def uniform(bound: float) -> Rule:

@@ -10,9 +10,10 @@ from actlab.validation import validated
 
 
 class Dropout(nn.Module):
-    """Inverted dropout: ``x · m / (1 − p)``, ``m ~ Bernoulli(1 − p)``; in evaluation ``x``, the expectation.
+    """Inverted dropout: ``x · m / (1 − p)`` with ``m ~ Bernoulli(1 − p)``.
 
-    The masks come from a `Uniform` source, so a run draws the same masks alone or in a stack.
+    Evaluation returns ``x``, the expectation. The masks come from a `Uniform` source, so a run
+    draws the same masks alone or in a stack.
 
     Args:
         p: drop probability in [0, 1), or a tensor ``(R, 1)`` with one probability per run.
@@ -28,19 +29,33 @@ class Dropout(nn.Module):
         self.uniform = Uniform()
 
     def set_scale(self, scale: float | Tensor) -> None:
-        """Set the drop probability to the initial ``p`` times a factor, or one per run, float64 ``(R, 1)``."""
+        """Set the drop probability to the initial ``p`` times a factor.
+
+        Args:
+            scale: one factor, or one per run, float64 ``(R, 1)``.
+        """
         probability = _checked(self.p * scale)
-        known = self.probability
-        if isinstance(known, Tensor) and isinstance(probability, Tensor) and known is not self.p:
-            # In place, because a program (`actlab.tasks.replay`) reads this memory.
-            known.copy_(probability, non_blocking=True)
+
+        # A tensor that was scaled before is overwritten.
+        current = self.probability
+        if (
+            isinstance(current, Tensor)
+            and isinstance(probability, Tensor)
+            and current is not self.p
+        ):
+            # A program (`actlab.tasks.replay`) reads this memory.
+            current.copy_(probability, non_blocking=True)
         else:
             self.probability = probability
 
     def forward(self, x: Tensor) -> Tensor:
         """Return ``x`` with dropout in training, ``x`` itself in evaluation."""
-        if not self.training or (isinstance(self.probability, float) and self.probability == 0):
+        if not self.training:
             return x
+        if isinstance(self.probability, float) and self.probability == 0:
+            return x
+
+        # Move probabilities of runs to the device once.
         if isinstance(self.probability, Tensor) and self.probability.device != x.device:
             self.probability = self.probability.to(x.device)
         return x * self.uniform.keep(x, self.probability)
@@ -56,7 +71,12 @@ def dropout_layers(p: float) -> list[nn.Module]:
 
 
 def _checked(p: float | Tensor) -> float | Tensor:
-    low, high = (float(p.min()), float(p.max())) if isinstance(p, Tensor) else (p, p)
+    """Return a drop probability in [0, 1), or raise an ActlabError."""
+    low = high = p
+    if isinstance(p, Tensor):
+        low = float(p.min())
+        high = float(p.max())
+
     if not 0 <= low <= high < 1:
         raise ActlabError(f"dropout {p!r} is not a drop probability: give a number in [0, 1)")
     return p

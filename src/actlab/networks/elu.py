@@ -25,7 +25,7 @@ LAYERS_11: tuple[Stack, ...] = (
 
 
 class ConvStacks(nn.Sequential):
-    """Stacks of (convolution → activation), with 2×2 max pooling and dropout after each stack.
+    """Stacks of (convolution → activation), each followed by 2×2 max pooling and dropout.
 
     ELU §4.2 and §4.3. Maps keep their size within a stack; 1×1 maps are not pooled. A 1×1
     convolution with K units returns the logits, without activation and batch norm.
@@ -35,7 +35,7 @@ class ConvStacks(nn.Sequential):
         num_classes: K, number of logits.
         input_shape: (C, H, W).
         stacks: the parts (number of layers, units, kernel size) of each stack, without the layer of
-            the logits; by default those of §4.2.
+            the logits; by default the stacks of §4.2.
         dropout: drop probability after each stack; 0 builds no dropout module. The paper does not
             say whether dropout comes before or after the pool; here it comes after, as in the GELU
             paper's network.
@@ -73,28 +73,47 @@ class ConvStacks(nn.Sequential):
             raise ActlabError(
                 f"{len(dropout)} dropouts for {len(stacks)} stacks: give one per stack"
             )
-        fan_in, *place = input_shape
+
+        fan_in, *map_size = input_shape
         for stack, p in zip(stacks, dropout, strict=True):
-            layers = [(units, size) for count, units, size in stack for _ in range(count)]
-            for left, (units, size) in zip(range(len(layers) - 1, -1, -1), layers, strict=True):
-                # Keeps the map's size: one more row below and column on the right
-                if size % 2 == 0:
-                    self.append(nn.ZeroPad2d((size // 2 - 1, size // 2, size // 2 - 1, size // 2)))
-                padding = size // 2 if size % 2 else 0
-                self.append(nn.Conv2d(fan_in, units, size, padding=padding, bias=not batch_norm))
-                if batch_norm:
-                    self.append(nn.BatchNorm2d(units))
-                self.append(activation(act, units))
-                if left and inner_dropout and p:
+            # List the layers of the stack.
+            layers: list[tuple[int, int]] = []
+            for count, units, kernel_size in stack:
+                layers += [(units, kernel_size)] * count
+
+            # Add the layers, with dropout between them.
+            for number, (units, kernel_size) in enumerate(layers):
+                if number and inner_dropout and p:
                     self.append(Dropout(p, setting="inner_dropout"))
+                self.extend(_convolution(fan_in, units, kernel_size, batch_norm))
+                self.append(activation(act, units))
                 fan_in = units
-            if min(place) > 1:
+
+            # Pool the maps.
+            if min(map_size) > 1:
                 self.append(nn.MaxPool2d(2))
-                place = [side // 2 for side in place]
+                map_size = [side // 2 for side in map_size]
             self.extend(dropout_layers(p))
-        if max(place) > 1:
-            raise ActlabError(
-                f"maps of {'×'.join(map(str, place))} after the last stack, not 1×1: give more stacks"
-            )
+
+        if max(map_size) > 1:
+            size = "×".join(map(str, map_size))
+            raise ActlabError(f"maps of {size} after the last stack, not 1×1: give more stacks")
         self.extend([nn.Conv2d(fan_in, num_classes, 1), nn.Flatten()])
         initialise(self, init, channels_last=channels_last)
+
+
+def _convolution(fan_in: int, fan_out: int, size: int, batch_norm: bool) -> list[nn.Module]:
+    """Return a convolution that keeps the size of the map, with batch norm in place of the bias."""
+    layers: list[nn.Module] = []
+    half = size // 2
+    padding = half
+
+    # An even kernel needs one row more below, and one column more on the right.
+    if size % 2 == 0:
+        layers.append(nn.ZeroPad2d((half - 1, half, half - 1, half)))
+        padding = 0
+
+    layers.append(nn.Conv2d(fan_in, fan_out, size, padding=padding, bias=not batch_norm))
+    if batch_norm:
+        layers.append(nn.BatchNorm2d(fan_out))
+    return layers

@@ -1,6 +1,6 @@
 """A decoder of bytes or other tokens, plain or gated.
 
-Shapes: ``R`` runs of a stack (an axis that a network alone lacks), ``B`` batch, ``T`` tokens, ``D``
+Shapes: ``R`` runs of a stack, an axis that a single network lacks; ``B`` batch, ``T`` tokens, ``D``
 width, ``H`` heads, ``K`` vocabulary.
 """
 
@@ -15,7 +15,7 @@ from annotated_types import Ge
 from torch import Tensor, nn
 
 from actlab.errors import ActlabError
-from actlab.networks.init import generator_of_layer, outside_units
+from actlab.networks.init import generator_of_layer, outside_activations
 from actlab.networks.mlp import ActivationFactory, activation
 from actlab.validation import Count, Shape, validated
 
@@ -23,7 +23,9 @@ EMBEDDING_STD = 0.02
 
 
 class Attention(nn.Module):
-    """Causal self-attention of H heads with one projection for queries, keys and values, without biases.
+    """Causal self-attention of H heads, without biases.
+
+    One projection computes queries, keys and values.
 
     Shape: ``(R, B, T, D)`` → ``(R, B, T, D)``.
     """
@@ -39,18 +41,21 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """softmax(q kᵀ / √(D/H)) v of each head, over the present and earlier tokens."""
-        # Four axes: fast on the CPU too
+        # Four axes are fast on the CPU too.
         heads = self.qkv(x).unflatten(-1, (3, self.heads, -1)).flatten(0, -5)
         q, k, v = (part.transpose(1, 2) for part in heads.unbind(2))  # (R·B, H, T, D/H)
+
+        # Mix the values, and join the heads.
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         y: Tensor = self.out(mixed.transpose(1, 2).reshape(x.shape))
         return y
 
 
 class FeedForward(nn.Module):
-    """``down(act(up x))``, or gated, ``down(act(gate x) ⊙ up x)`` (Shazeer, arXiv 2002.05202), without biases.
+    """``down(act(up x))``, or gated, ``down(act(gate x) ⊙ up x)``, without biases.
 
-    The activation gets rows ``(R, B·T, hidden)``: channels are in dim 1 of those of one run.
+    The activation gets rows ``(R, B·T, hidden)``, so channels are in dim 1 of the rows of one run.
+    Source of the gated form: Shazeer, arXiv 2002.05202.
 
     Shape: ``(R, B, T, D)`` → ``(R, B, T, D)``.
     """
@@ -74,7 +79,10 @@ class FeedForward(nn.Module):
 
 
 class DecoderBlock(nn.Module):
-    """``x + attention(norm x)``, then ``x + feed_forward(norm x)``: ``(R, B, T, D)`` → ``(R, B, T, D)``."""
+    """``x + attention(norm x)``, then ``x + feed_forward(norm x)``.
+
+    Shape: ``(R, B, T, D)`` → ``(R, B, T, D)``.
+    """
 
     stochastic = False
 
@@ -82,7 +90,8 @@ class DecoderBlock(nn.Module):
         self, act: ActivationFactory, width: int, heads: int, hidden: int, gated: bool
     ) -> None:
         super().__init__()
-        self.attention_norm, self.attention = nn.LayerNorm(width), Attention(width, heads)
+        self.attention_norm = nn.LayerNorm(width)
+        self.attention = Attention(width, heads)
         self.feed_forward_norm = nn.LayerNorm(width)
         self.feed_forward = FeedForward(act, width, hidden, gated)
 
@@ -96,9 +105,9 @@ class DecoderBlock(nn.Module):
 class GPT(nn.Module):
     """A pre-norm decoder with learnt positions and an untied head, without dropout.
 
-    No linear layer has a bias, LayerNorms have gains and biases. Hidden layers have 4D units, gated
-    ones ⌊8D/3⌋ rounded down to a multiple of 8, so that both forms have nearly as many parameters:
-    by default, for a context of 64 bytes, 135,808 and 134,784.
+    No linear layer has a bias, LayerNorms have gains and biases. Hidden layers have 4D units. Gated
+    hidden layers have ⌊8D/3⌋ units, rounded down to a multiple of 8, so that both forms have nearly
+    as many parameters: by default, for a context of 64 bytes, 135,808 and 134,784.
 
     Args:
         act: factory of activations, called once per block.
@@ -109,12 +118,12 @@ class GPT(nn.Module):
         heads: H, a divisor of D.
         gated: whether the hidden layers are gated.
         init: standard deviation of the initial weights of all linear layers, or ``fan_in`` for
-            1/√fan_in. That of the layers whose outputs are added to the residual stream is divided
-            by √(2·blocks). Embeddings have .02. Equal layers of both forms get equal weights in
+            1/√fan_in. It is divided by √(2·blocks) in layers whose outputs are added to the
+            residual stream. Embeddings have 0.02. Equal layers of both forms get equal weights in
             runs of one seed.
 
     Raises:
-        ActlabError: if heads do not divide the width, or inputs are no tokens.
+        ActlabError: if heads do not divide the width, or inputs are not tokens.
 
     Shape: tokens int64 ``(R, B, T)`` → ``(R, B, T, K)``.
     """
@@ -140,38 +149,42 @@ class GPT(nn.Module):
             )
         if width < 8 or heads < 1 or width % heads:
             raise ActlabError(
-                f"width {width} of a GPT with {heads} heads: give a multiple of the heads, at least 8"
+                f"width {width} of a GPT with {heads} heads: give a multiple of the heads, "
+                "at least 8"
             )
-        hidden = 8 * width // 3 // 8 * 8 if gated else 4 * width
-        self.tokens, self.positions = (
-            nn.Embedding(num_classes, width),
-            nn.Embedding(input_shape[0], width),
-        )
-        self.blocks = nn.Sequential(
-            *(DecoderBlock(act, width, heads, hidden, gated) for _ in range(blocks))
-        )
+
+        hidden = 4 * width
+        if gated:
+            hidden = 8 * width // 3 // 8 * 8
+
+        self.tokens = nn.Embedding(num_classes, width)
+        self.positions = nn.Embedding(input_shape[0], width)
+        self.blocks = nn.Sequential()
+        for _ in range(blocks):
+            self.blocks.append(DecoderBlock(act, width, heads, hidden, gated))
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, num_classes, bias=False)
         self._initialise(init)
 
     @torch.no_grad()
     def _initialise(self, init: float | str) -> None:
-        for name, layer in outside_units(self):
+        """Draw the weights of embeddings and linear layers, each by its name."""
+        for name, layer in outside_activations(self):
             if isinstance(layer, nn.Embedding):
-                layer.weight.normal_(
-                    std=EMBEDDING_STD, generator=generator_of_layer("weights", name)
-                )
+                std = EMBEDDING_STD
             elif isinstance(layer, nn.Linear):
                 std = layer.in_features**-0.5 if isinstance(init, str) else init
                 if name.endswith(("out", "down")):  # a branch's last layer
                     std /= math.sqrt(2 * len(self.blocks))
-                layer.weight.normal_(std=std, generator=generator_of_layer("weights", name))
+            else:
+                continue
+            layer.weight.normal_(std=std, generator=generator_of_layer("weights", name))
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return the logits of each next token."""
-        place = torch.arange(tokens.shape[-1], device=tokens.device).expand(
-            *tokens.shape[:-2], 1, -1
-        )
-        x = self.tokens(tokens) + self.positions(place)  # (R, B, T, D) + (R, 1, T, D)
-        logits: Tensor = self.head(self.norm(self.blocks(x)))
+        positions = torch.arange(tokens.shape[-1], device=tokens.device)
+        positions = positions.expand(*tokens.shape[:-2], 1, -1)
+        x = self.tokens(tokens) + self.positions(positions)  # (R, B, T, D) + (R, 1, T, D)
+        x = self.blocks(x)
+        logits: Tensor = self.head(self.norm(x))
         return logits

@@ -22,19 +22,25 @@ Rule = Callable[[Tensor, Generator | None], Tensor]
 
 
 def unit_norm_rows_(weight: Tensor, source: Generator | None = None) -> Tensor:
-    """Draw W ~ N(0, 1), then scale each output unit's incoming weight vector to norm 1 (GELU §3.1)."""
-    rows = nn.init.normal_(weight, generator=source).flatten(1)
-    return weight.div_(rows.norm(dim=1).view(-1, *[1] * (weight.ndim - 1)))
+    """Draw W ~ N(0, 1), then scale the incoming weights of each output unit to norm 1.
+
+    Source: GELU §3.1.
+    """
+    nn.init.normal_(weight, generator=source)
+    norms = weight.flatten(1).norm(dim=1)
+    return weight.div_(norms.view(-1, *[1] * (weight.ndim - 1)))
 
 
 def he_(weight: Tensor, source: Generator | None = None) -> Tensor:
     """Draw W ~ N(0, 2 / fan_in) (He et al. 2015), whatever the layer and its activation."""
-    return nn.init.normal_(weight, std=math.sqrt(2 / weight[0].numel()), generator=source)
+    fan_in = weight[0].numel()
+    return nn.init.normal_(weight, std=math.sqrt(2 / fan_in), generator=source)
 
 
 def he_gain_1_(weight: Tensor, source: Generator | None = None) -> Tensor:
-    """Draw W ~ N(0, 1 / fan_in): `he_` without its gain of √2, for a layer without an activation."""
-    return nn.init.normal_(weight, std=math.sqrt(1 / weight[0].numel()), generator=source)
+    """Draw W ~ N(0, 1 / fan_in): `he_` without its gain of √2, for layers without activation."""
+    fan_in = weight[0].numel()
+    return nn.init.normal_(weight, std=math.sqrt(1 / fan_in), generator=source)
 
 
 def glorot_(weight: Tensor, source: Generator | None = None) -> Tensor:
@@ -49,42 +55,46 @@ INIT_RULES: dict[str, Rule] = {
     "glorot": glorot_,
 }
 
-# Seed of the run whose network is being built, and its activations so far, which `initialise` does
-# not change.
+# Seed of the run whose network is being built, and its activations so far. `initialise` does not
+# change activations.
 _building: ContextVar[tuple[int, Sequence[nn.Module]] | None] = ContextVar(
     "_building", default=None
 )
 
 
 @contextmanager
-def weights_of_run(seed: int, units: Sequence[nn.Module]) -> Iterator[None]:
-    """Make `initialise` draw the weights of one run, except those of ``units``, within a block."""
-    token = _building.set((seed, units))
+def weights_of_run(seed: int, activations: Sequence[nn.Module]) -> Iterator[None]:
+    """Make `initialise` draw the weights of one run in a block, outside its activations."""
+    token = _building.set((seed, activations))
     try:
         yield
     finally:
         _building.reset(token)
 
 
-def outside_units(network: nn.Module) -> list[tuple[str, nn.Module]]:
-    """Return the name and module of each part of a network that is not inside an activation of the run."""
-    _, units = _building.get() or (None, ())
-    inside = {id(part) for unit in units for part in unit.modules()}
+def outside_activations(network: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Return the name and module of each part of a network outside the activations of the run."""
+    _, activations = _building.get() or (None, ())
+    inside: set[int] = set()
+    for module in activations:
+        inside.update(id(part) for part in module.modules())
     return [(name, part) for name, part in network.named_modules() if id(part) not in inside]
 
 
 def generator_of_layer(purpose: str, layer: int | str) -> Generator | None:
     """Return the run's generator for a layer, by ordinal or name; None is torch's global one."""
     seed, _ = _building.get() or (None, ())
-    return None if seed is None else generator(seed, purpose, layer)
+    if seed is None:
+        return None
+    return generator(seed, purpose, layer)
 
 
 @torch.no_grad()
 def initialise(
     network: nn.Module,
     rule: str | Rule,
-    others: Mapping[nn.Module, str | Rule] | None = None,
-    biases: Mapping[nn.Module, Rule] | None = None,
+    layer_rules: Mapping[nn.Module, str | Rule] | None = None,
+    bias_rules: Mapping[nn.Module, Rule] | None = None,
     channels_last: bool = False,
 ) -> None:
     """Draw every linear and convolutional weight by a rule and set the biases to 0, in place.
@@ -95,15 +105,18 @@ def initialise(
     Args:
         network: any module.
         rule: a key of `INIT_RULES`, or a function that draws a weight.
-        others: rules for the weights of single layers, in place of ``rule``.
-        biases: rules for the biases of single layers, in place of 0.
+        layer_rules: rules for the weights of single layers, in place of ``rule``.
+        bias_rules: rules for the biases of single layers, in place of 0.
         channels_last: whether to store weights and maps in the memory order B, H, W, C.
 
     Raises:
         ActlabError: for an unknown rule, or a transposed convolution, for which there is no rule.
     """
-    others, biases = others or {}, biases or {}
-    for name in (rule, *others.values()):
+    layer_rules = layer_rules or {}
+    bias_rules = bias_rules or {}
+
+    # Check the rules and the layers.
+    for name in (rule, *layer_rules.values()):
         if isinstance(name, str) and name not in INIT_RULES:
             raise unknown("init rule", name, INIT_RULES)
     for layer in network.modules():
@@ -111,15 +124,21 @@ def initialise(
             raise ActlabError(
                 f"there is no init rule for {type(layer).__name__}: set its weights yourself"
             )
+
+    # Draw weights and biases.
     kinds = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d
-    layers = [part for _, part in outside_units(network) if isinstance(part, kinds)]
+    layers = [part for _, part in outside_activations(network) if isinstance(part, kinds)]
     for ordinal, layer in enumerate(layers):
-        of_layer = others.get(layer, rule)
-        draw = INIT_RULES[of_layer] if isinstance(of_layer, str) else of_layer
+        draw = layer_rules.get(layer, rule)
+        if isinstance(draw, str):
+            draw = INIT_RULES[draw]
         draw(layer.weight, generator_of_layer("weights", ordinal))
-        if bias := biases.get(layer):
-            bias(layer.get_parameter("bias"), generator_of_layer("biases", ordinal))
+
+        if layer in bias_rules:
+            bias = layer.get_parameter("bias")
+            bias_rules[layer](bias, generator_of_layer("biases", ordinal))
         elif layer.bias is not None:
             layer.bias.zero_()
+
     if channels_last:
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

@@ -22,12 +22,14 @@ ActivationFactory = Callable[..., nn.Module]
 
 
 def activation(act: ActivationFactory, width: int) -> nn.Module:
-    """Return a fresh activation for a site; a class or function that takes no ``width`` is called without."""
-    return act(width) if "width" in inspect.signature(act).parameters else act()
+    """Return a fresh activation for a site; only a factory with the argument ``width`` gets it."""
+    if "width" in inspect.signature(act).parameters:
+        return act(width)
+    return act()
 
 
 class MLP(nn.Sequential):
-    """Fully connected classifier: (linear → activation → dropout) per hidden layer, then linear logits.
+    """Fully connected classifier: (linear → activation → dropout) × hidden layers, linear logits.
 
     The default is the MNIST classifier 784–8×128–10 of GELU §3.1 with 217,354 parameters.
 
@@ -58,11 +60,11 @@ class MLP(nn.Sequential):
         batch_norm: bool = False,
     ) -> None:
         super().__init__(nn.Flatten())
-        in_features = math.prod(input_shape)
-        for fan_in, fan_out in pairwise([in_features, *hidden]):
+        widths = [math.prod(input_shape), *hidden]
+        for fan_in, fan_out in pairwise(widths):
             self.append(nn.Linear(fan_in, fan_out, bias=not batch_norm))
             if batch_norm:
                 self.append(nn.BatchNorm1d(fan_out))
             self.extend([activation(act, fan_out), *dropout_layers(dropout)])
-        self.append(nn.Linear([in_features, *hidden][-1], num_classes))
+        self.append(nn.Linear(widths[-1], num_classes))
         initialise(self, init)

@@ -1,4 +1,7 @@
-"""The ELU paper's network for ImageNet. Shapes: ``B`` batch, ``C`` channels, ``H W`` map, ``K`` classes."""
+"""The ELU paper's network for ImageNet.
+
+Shapes: ``B`` batch, ``C`` channels, ``H W`` map, ``K`` classes.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +32,14 @@ class SpatialPyramidPool(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the pooled maps, level by level."""
-        return torch.cat([adaptive_max_pool2d(x, level).flatten(1) for level in self.levels], dim=1)
+        pooled = [adaptive_max_pool2d(x, level).flatten(1) for level in self.levels]
+        return torch.cat(pooled, dim=1)
 
 
 class PyramidNet(nn.Sequential):
-    """Stacks of convolutions, spatial pyramid pooling and dense layers; by default 15 layers with weights.
+    """Stacks of convolutions, spatial pyramid pooling and dense layers.
 
-    ELU §4.4, ImageNet, layers × units × receptive field::
+    The default has 15 layers with weights. ELU §4.4, ImageNet, layers × units × receptive field::
 
         1×96×6, 3×512×3, 5×768×3, 3×1024×3, max pool 2×2 after each of these stacks,
         spatial pyramid pooling of 3 levels, 2 × [dense 4096, dropout ½], dense K
@@ -80,6 +84,8 @@ class PyramidNet(nn.Sequential):
         channels_last: bool = True,
     ) -> None:
         super().__init__()
+
+        # Stacks of convolutions
         fan_in, *size = input_shape
         for number, stack in enumerate(stacks):
             if len(stack) != 3 or min(stack) < 1:
@@ -89,12 +95,10 @@ class PyramidNet(nn.Sequential):
             layers, fan_out, field = stack
             for layer in range(layers):
                 step = stride if number == layer == 0 else 1
-                padding = (
-                    field - 1
-                ) // 2  # an even field gets one pixel fewer than keeping the size needs
-                self.extend(
-                    [nn.Conv2d(fan_in, fan_out, field, step, padding), activation(act, fan_out)]
-                )
+                # An even field makes the map one pixel smaller.
+                padding = (field - 1) // 2
+                self.append(nn.Conv2d(fan_in, fan_out, field, step, padding))
+                self.append(activation(act, fan_out))
                 size = [(n + 2 * padding - field) // step + 1 for n in size]
                 fan_in = fan_out
             self.append(nn.MaxPool2d(2))
@@ -103,12 +107,14 @@ class PyramidNet(nn.Sequential):
             raise ActlabError(
                 f"input_shape {tuple(input_shape)} is too small for {len(stacks)} stacks"
             )
+
+        # Pyramid and dense layers
         self.append(SpatialPyramidPool(levels))
         fan_in *= sum(level * level for level in levels)
         for fan_out in dense:
-            self.extend(
-                [nn.Linear(fan_in, fan_out), activation(act, fan_out), *dropout_layers(dropout)]
-            )
+            self.append(nn.Linear(fan_in, fan_out))
+            self.append(activation(act, fan_out))
+            self.extend(dropout_layers(dropout))
             fan_in = fan_out
         self.append(nn.Linear(fan_in, num_classes))
         initialise(self, init, channels_last=channels_last)

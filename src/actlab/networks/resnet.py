@@ -1,4 +1,7 @@
-"""He et al.'s residual network for CIFAR. Shapes: ``B`` batch, ``C`` channels, ``H W`` map, ``K`` classes."""
+"""He et al.'s residual network for CIFAR.
+
+Shapes: ``B`` batch, ``C`` channels, ``H W`` map, ``K`` classes.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ WIDTHS = (16, 32, 64)  # channels of the stages
 class ResidualBlock(nn.Module):
     """``act(branch(x) + shortcut(x))`` (He et al. 2015, §3.2 and Fig 2).
 
-    The branch is convolution → batch norm → activation → convolution → batch norm. Where the shape
+    The branch is convolution → batch norm → activation → convolution → batch norm. If the shape
     changes, the shortcut is their option A, without parameters: every second row and column, with
     channels of zeros.
 
@@ -27,34 +30,33 @@ class ResidualBlock(nn.Module):
 
     def __init__(self, act: ActivationFactory, fan_in: int, fan_out: int, stride: int) -> None:
         super().__init__()
-        self.stride, self.more = stride, fan_out - fan_in
+        self.stride = stride
+        self.added_channels = fan_out - fan_in
         self.branch = nn.Sequential(
-            *(
-                nn.Conv2d(fan_in, fan_out, 3, stride, padding=1, bias=False),
-                nn.BatchNorm2d(fan_out),
-            ),
+            nn.Conv2d(fan_in, fan_out, 3, stride, padding=1, bias=False),
+            nn.BatchNorm2d(fan_out),
             activation(act, fan_out),
-            *(nn.Conv2d(fan_out, fan_out, 3, padding=1, bias=False), nn.BatchNorm2d(fan_out)),
+            nn.Conv2d(fan_out, fan_out, 3, padding=1, bias=False),
+            nn.BatchNorm2d(fan_out),
         )
         self.act = activation(act, fan_out)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the activation of the sum."""
-        shortcut = (
-            F.pad(x[..., :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.more))
-            if self.more
-            else x
-        )
+        shortcut = x
+        if self.added_channels:
+            reduced = x[..., :: self.stride, :: self.stride]
+            shortcut = F.pad(reduced, (0, 0, 0, 0, 0, self.added_channels))
         y: Tensor = self.act(self.branch(x) + shortcut)
         return y
 
 
 class ResNet(nn.Sequential):
-    """Convolution, three stages of residual blocks of 16, 32 and 64 channels, mean over the map, dense layer.
+    """Stem, three stages of residual blocks of 16, 32 and 64 channels, and head.
 
     He et al. 2015, "Deep Residual Learning for Image Recognition", §4.2. The default is ResNet-20:
-    three blocks a stage, 269,722 parameters with 10 classes (.27 million in Table 6). He's rule
-    initialises the convolutions, with gain 1 the dense layer.
+    three blocks per stage, 269,722 parameters with 10 classes (0.27 million in Table 6). He's rule
+    initialises the convolutions, and with gain 1 the dense layer.
 
     - ``stem``: convolution → batch norm → activation.
     - ``blocks``: all residual blocks in order.
@@ -88,14 +90,19 @@ class ResNet(nn.Sequential):
             raise ActlabError(
                 f"depth {depth} of a residual network: give 2 + 6n, such as 20, 32 or 56"
             )
+
         fan_in = WIDTHS[0]
         stem = nn.Conv2d(input_shape[0], fan_in, 3, padding=1, bias=False)
         self.stem = nn.Sequential(stem, nn.BatchNorm2d(fan_in), activation(act, fan_in))
+
+        # The first block of a wider stage halves the map.
         self.blocks = nn.Sequential()
         for width in WIDTHS:
             for _ in range((depth - 2) // 6):
-                self.blocks.append(ResidualBlock(act, fan_in, width, 1 if width == fan_in else 2))
+                stride = 1 if width == fan_in else 2
+                self.blocks.append(ResidualBlock(act, fan_in, width, stride))
                 fan_in = width
+
         dense = nn.Linear(fan_in, num_classes)
         self.head = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), dense)
         initialise(self, "he", {dense: "he_gain_1"}, channels_last=channels_last)

@@ -1,4 +1,7 @@
-"""The GELU paper's network for CIFAR-100. Shapes: ``B`` batch, ``C`` channels, ``H W`` map, ``K`` classes."""
+"""The GELU paper's network for CIFAR-100.
+
+Shapes: ``B`` batch, ``C`` channels, ``H W`` map, ``K`` classes.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,10 @@ WIDTHS = (16, 32, 64)  # channels of the stages before widening
 
 
 class WideBlock(nn.Module):
-    """A residual block: ``branch(y) + shortcut(y)`` with ``y = before(x)``, without activation after the sum.
+    """A residual block: ``branch(y) + shortcut(y)`` with ``y = before(x)``.
 
-    ``branch`` starts at the first convolution. ``shortcut`` is a 1×1 convolution, or None where the
-    shape does not change; the block then returns ``branch(y) + x``.
+    No activation follows the sum. ``branch`` starts at the first convolution. ``shortcut`` is a 1×1
+    convolution, or None if the shape does not change; the block then returns ``branch(y) + x``.
 
     Shape: ``(B, C, H, W)`` → ``(B, C', H / stride, W / stride)``.
     """
@@ -30,17 +33,24 @@ class WideBlock(nn.Module):
         self, before: nn.Sequential, branch: nn.Sequential, shortcut: nn.Conv2d | None
     ) -> None:
         super().__init__()
-        self.before, self.branch, self.shortcut = before, branch, shortcut
+        self.before = before
+        self.branch = branch
+        self.shortcut = shortcut
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the sum of branch and shortcut."""
         y: Tensor = self.before(x)
         branch: Tensor = self.branch(y)
-        return branch + (x if self.shortcut is None else self.shortcut(y))
+        shortcut = x
+        if self.shortcut is not None:
+            shortcut = self.shortcut(y)
+        return branch + shortcut
 
 
 class WideResNet(nn.Sequential):
-    """Stem, three stages of residual blocks with decreasing map size, and head (Zagoruyko & Komodakis 2016).
+    """Stem, three stages of residual blocks with decreasing map size, and head.
+
+    Source: Zagoruyko & Komodakis 2016.
 
     The default is the 40-4 network of GELU §3.5 for CIFAR-100: six blocks per stage, widths 64, 128
     and 256, 8,972,884 parameters.
@@ -50,8 +60,8 @@ class WideResNet(nn.Sequential):
     - ``blocks``: all residual blocks in order.
     - ``head``: batch norm → activation → mean over the map → dense.
 
-    Glorot's rule initialises the shortcuts, He's rule with gain 1 the dense layer, He's rule all
-    other layers.
+    Glorot's rule initialises the shortcuts, He's rule with gain 1 the dense layer, and He's rule
+    all other layers.
 
     Args:
         act: factory of activations, called once per site.
@@ -89,9 +99,13 @@ class WideResNet(nn.Sequential):
             raise ActlabError(
                 f"depth {depth} of a wide residual network: give 4 + 6n, such as 10, 16 or 40"
             )
+
+        # Stem
         self.stem = nn.Sequential(_convolution(input_shape[0], STEM, bias=False))
         if block != "original":
             self.stem.extend([nn.BatchNorm2d(STEM), activation(act, STEM), nn.BatchNorm2d(STEM)])
+
+        # Blocks: all stages after the first halve the map.
         self.blocks = nn.Sequential()
         fan_in = STEM
         for stage, width in enumerate(WIDTHS):
@@ -99,21 +113,22 @@ class WideResNet(nn.Sequential):
                 stride = 2 if stage > 0 and number == 0 else 1
                 self.blocks.append(BLOCKS[block](act, fan_in, width * widen, stride, dropout))
                 fan_in = width * widen
+
+        # Head
         dense = nn.Linear(fan_in, num_classes)
         self.head = nn.Sequential(
-            *(
-                nn.BatchNorm2d(fan_in),
-                activation(act, fan_in),
-                nn.AdaptiveAvgPool2d(1),
-                nn.Flatten(),
-                dense,
-            )
+            nn.BatchNorm2d(fan_in),
+            activation(act, fan_in),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            dense,
         )
-        others: dict[nn.Module, str] = {dense: "he_gain_1"}
+
+        layer_rules: dict[nn.Module, str] = {dense: "he_gain_1"}
         for layer in self.blocks:
             if isinstance(layer, WideBlock) and layer.shortcut is not None:
-                others[layer.shortcut] = "glorot"
-        initialise(self, "he", others, channels_last=channels_last)
+                layer_rules[layer.shortcut] = "glorot"
+        initialise(self, "he", layer_rules, channels_last=channels_last)
 
 
 def _convolution(fan_in: int, fan_out: int, stride: int = 1, bias: bool = True) -> nn.Conv2d:
@@ -121,14 +136,18 @@ def _convolution(fan_in: int, fan_out: int, stride: int = 1, bias: bool = True) 
 
 
 def _shortcut(fan_in: int, fan_out: int, stride: int) -> nn.Conv2d | None:
-    same = fan_in == fan_out and stride == 1
-    return None if same else nn.Conv2d(fan_in, fan_out, 1, stride, bias=False)
+    if fan_in == fan_out and stride == 1:
+        return None
+    return nn.Conv2d(fan_in, fan_out, 1, stride, bias=False)
 
 
 def paper_block(
     act: ActivationFactory, fan_in: int, fan_out: int, stride: int, dropout: float
 ) -> WideBlock:
-    """Return convolution → activation → dropout → convolution → activation → batch norm (GELU §3.5)."""
+    """Return the block of GELU §3.5.
+
+    Its branch is convolution → activation → dropout → convolution → activation → batch norm.
+    """
     block = paper_block_without_norm(act, fan_in, fan_out, stride, dropout)
     block.branch.append(nn.BatchNorm2d(fan_out))
     return block
@@ -137,14 +156,16 @@ def paper_block(
 def paper_block_without_norm(
     act: ActivationFactory, fan_in: int, fan_out: int, stride: int, dropout: float
 ) -> WideBlock:
-    """Return a `paper_block` without batch norm, where the gradients of ELU explode (GELU §3.5)."""
+    """Return a `paper_block` without batch norm.
+
+    In such blocks the gradients of ELU explode (GELU §3.5).
+    """
     branch = nn.Sequential(
-        *(
-            _convolution(fan_in, fan_out, stride),
-            activation(act, fan_out),
-            *dropout_layers(dropout),
-        ),
-        *(_convolution(fan_out, fan_out), activation(act, fan_out)),
+        _convolution(fan_in, fan_out, stride),
+        activation(act, fan_out),
+        *dropout_layers(dropout),
+        _convolution(fan_out, fan_out),
+        activation(act, fan_out),
     )
     return WideBlock(nn.Sequential(), branch, _shortcut(fan_in, fan_out, stride))
 
@@ -152,19 +173,23 @@ def paper_block_without_norm(
 def original_block(
     act: ActivationFactory, fan_in: int, fan_out: int, stride: int, dropout: float
 ) -> WideBlock:
-    """Return 2 × (batch norm → activation → convolution) with dropout before the second convolution.
+    """Return 2 × (batch norm → activation → convolution).
 
-    Zagoruyko & Komodakis 2016, §2. If the shape changes, the shortcut starts after the first
-    activation (He et al. 2016). Convolutions have no bias, because batch norm follows.
+    Dropout comes before the second convolution. If the shape changes, the shortcut starts after the
+    first activation (He et al. 2016). Convolutions have no bias, because batch norm follows.
+
+    Source: Zagoruyko & Komodakis 2016, §2.
     """
-    before = [nn.BatchNorm2d(fan_in), activation(act, fan_in)]
+    before = nn.Sequential(nn.BatchNorm2d(fan_in), activation(act, fan_in))
     shortcut = _shortcut(fan_in, fan_out, stride)
     branch = nn.Sequential(
-        *(_convolution(fan_in, fan_out, stride, bias=False), nn.BatchNorm2d(fan_out)),
+        _convolution(fan_in, fan_out, stride, bias=False),
+        nn.BatchNorm2d(fan_out),
         activation(act, fan_out),
-        *(*dropout_layers(dropout), _convolution(fan_out, fan_out, bias=False)),
+        *dropout_layers(dropout),
+        _convolution(fan_out, fan_out, bias=False),
     )
-    return WideBlock(nn.Sequential(*before), branch, shortcut)
+    return WideBlock(before, branch, shortcut)
 
 
 BLOCKS = {

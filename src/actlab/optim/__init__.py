@@ -2,14 +2,13 @@
 
 from actlab.optim.adam import AdamEpsilonInRoot
 from actlab.optim.groups import KINDS, L2, Kind, groups, kinds, penalty
+from actlab.optim.scheduler import SETTINGS, Scheduler
 from actlab.optim.schedules import (
-    SETTINGS,
     By,
     Cosine,
     Linear,
     Plateau,
     Schedule,
-    Scheduler,
     Steps,
     Warmup,
     is_stateful,

@@ -55,29 +55,44 @@ class AdamEpsilonInRoot(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+
         for group in self.param_groups:
-            if params := [p for p in group["params"] if p.grad is not None]:
+            params = [p for p in group["params"] if p.grad is not None]
+            if params:
                 self._update(group, params)
         return loss
 
     def _update(self, group: dict[str, Any], params: list[Tensor]) -> None:
-        lr, (beta1, beta2) = group["lr"], group["betas"]
-        states = [self._advance(p) for p in params]
-        first, second, t = (
-            [state[name] for state in states] for name in ("exp_avg", "exp_avg_sq", "step")
-        )
+        """Update the parameters of a group that have gradients."""
+        lr = group["lr"]
+        beta1, beta2 = group["betas"]
+
+        # Collect m, v and t of each parameter.
+        m, v, t = [], [], []
+        for p in params:
+            state = self._advance(p)
+            m.append(state["exp_avg"])
+            v.append(state["exp_avg_sq"])
+            t.append(state["step"])
+
+        # Add the decay to the gradients.
         gradients: Any = [p.grad for p in params]
         if group["weight_decay"]:
             gradients = torch._foreach_add(gradients, params, alpha=group["weight_decay"])
-        torch._foreach_lerp_(first, gradients, 1 - beta1)
-        torch._foreach_mul_(second, beta2)
-        torch._foreach_addcmul_(second, gradients, gradients, 1 - beta2)
-        root: Any = torch._foreach_div(second, [1 - beta2**n for n in t])
+
+        # Update the moments.
+        torch._foreach_lerp_(m, gradients, 1 - beta1)
+        torch._foreach_mul_(v, beta2)
+        torch._foreach_addcmul_(v, gradients, gradients, 1 - beta2)
+
+        # Step by m̂ / √(v̂ + ε).
+        root: Any = torch._foreach_div(v, [1 - beta2**n for n in t])
         torch._foreach_add_(root, group["eps"])
         torch._foreach_sqrt_(root)
-        torch._foreach_addcdiv_(params, first, root, [-lr / (1 - beta1**n) for n in t])
+        torch._foreach_addcdiv_(params, m, root, [-lr / (1 - beta1**n) for n in t])
 
     def _advance(self, parameter: Tensor) -> dict[str, Any]:
+        """Return the state of a parameter, at its next update."""
         state: dict[str, Any] = self.state[parameter]
         if not state:
             for name in ("exp_avg", "exp_avg_sq"):

@@ -19,10 +19,10 @@ NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 
 
 class L2:
-    """The penalty λ·½Σw² or λ·Σw² of some kinds of parameters, applied as weight decay by the optimiser.
+    """The penalty λ·½Σw² or λ·Σw² of some kinds of parameters, as weight decay of the optimiser.
 
-    With an optimiser that decouples decay from the gradient, such as ``torch.optim.AdamW``, λ is
-    that decay: no penalty, and no ``train/penalised_loss``.
+    An optimiser such as ``torch.optim.AdamW`` decouples decay from the gradient. Then λ is its
+    decay: there is no penalty, and no ``train/penalised_loss``.
 
     Args:
         strength: λ, at least 0.
@@ -38,7 +38,9 @@ class L2:
         for kind in of:
             if kind not in KINDS:
                 raise unknown("kind of parameters", str(kind), KINDS)
-        self.strength, self.half, self.of = strength, half, tuple(of)
+        self.strength = strength
+        self.half = half
+        self.of = tuple(of)
 
     @property
     def weight_decay(self) -> float:
@@ -46,54 +48,90 @@ class L2:
         return self.strength if self.half else 2 * self.strength
 
 
-def kinds(network: nn.Module, units: Sequence[nn.Module] = ()) -> dict[str, Kind]:
-    """Return the kind of each parameter of a network with the given activation modules, by parameter name.
+def kinds(network: nn.Module, activations: Sequence[nn.Module] = ()) -> dict[str, Kind]:
+    """Return the kind of each parameter of a network, by parameter name.
 
-    ``units`` for parameters of activations, ``gains`` and ``shifts`` for those of normalisation
-    layers, ``embeddings`` for those of ``nn.Embedding`` and ``nn.EmbeddingBag``, ``biases`` for
-    other biases, ``weights`` for all other parameters. A tied parameter counts once, under the kind
-    of its first name.
+    - ``units``: parameters of activations
+    - ``gains``, ``shifts``: parameters of normalisation layers
+    - ``embeddings``: parameters of ``nn.Embedding`` and ``nn.EmbeddingBag``
+    - ``biases``: other biases
+    - ``weights``: all other parameters
+
+    A tied parameter counts once, under the kind of its first name.
+
+    Args:
+        network: any module.
+        activations: its activation modules.
     """
-    of_units = {id(p) for unit in units for p in unit.parameters()}
-    # Shared parameters: the first name only
+    of_activations: set[int] = set()
+    for module in activations:
+        for parameter in module.parameters():
+            of_activations.add(id(parameter))
+
+    # A shared parameter is listed only under its first name.
     names = {name for name, _ in network.named_parameters()}
-    by_name: dict[str, Kind] = {}
+
+    kind_by_name: dict[str, Kind] = {}
     for path, module in network.named_modules():
         for name, parameter in module.named_parameters(recurse=False):
-            kind: Kind = (
-                "biases" if "bias" in name.split("_") or name.startswith("bias") else "weights"
-            )
-            if id(parameter) in of_units:
-                kind = "units"
-            elif isinstance(module, NORMS):
-                kind = "shifts" if kind == "biases" else "gains"
-            elif isinstance(module, nn.Embedding | nn.EmbeddingBag):
-                kind = "embeddings"
-            by_name[f"{path}.{name}" if path else name] = kind
-    return {name: kind for name, kind in by_name.items() if name in names}
+            full_name = f"{path}.{name}" if path else name
+            if full_name not in names:
+                continue
+            if id(parameter) in of_activations:
+                kind_by_name[full_name] = "units"
+            else:
+                kind_by_name[full_name] = _kind_in(module, name)
+    return kind_by_name
+
+
+def _kind_in(module: nn.Module, name: str) -> Kind:
+    """Return the kind of a parameter of a layer that is not an activation."""
+    is_bias = "bias" in name.split("_") or name.startswith("bias")
+    if isinstance(module, NORMS):
+        return "shifts" if is_bias else "gains"
+    if isinstance(module, nn.Embedding | nn.EmbeddingBag):
+        return "embeddings"
+    return "biases" if is_bias else "weights"
 
 
 def groups(names: Mapping[str, Kind], l2: L2 | None) -> list[tuple[list[str], dict[str, Any]]]:
-    """Return groups of parameter names, given with their kinds, and the optimiser settings of each group.
+    """Return groups of parameter names with the optimiser settings of each group.
 
-    Without a penalty there is one group, else a penalised and an unpenalised one, if not empty.
+    Without a penalty there is one group. A penalty makes a decayed group and a group without decay,
+    each if it is not empty.
+
+    Args:
+        names: the kind of each parameter, by name.
+        l2: the penalty, if any.
     """
     if l2 is None:
         return [(list(names), {})]
-    decayed = [name for name, kind in names.items() if kind in l2.of]
-    free = [name for name in names if name not in set(decayed)]
-    parts = ((decayed, l2.weight_decay), (free, 0.0))
-    return [(part, {"weight_decay": decay}) for part, decay in parts if part]
+
+    # Sort the names.
+    decayed = []
+    free = []
+    for name, kind in names.items():
+        if kind in l2.of:
+            decayed.append(name)
+        else:
+            free.append(name)
+
+    # Leave out an empty group.
+    parts = []
+    if decayed:
+        parts.append((decayed, {"weight_decay": l2.weight_decay}))
+    if free:
+        parts.append((free, {"weight_decay": 0.0}))
+    return parts
 
 
 @torch.no_grad()
 def penalty(optimizer: Optimizer) -> Tensor | float:
-    """Return ½·weight_decay·Σw², whose gradient is the decay term, summed over an optimiser's groups."""
-    decayed = [group for group in optimizer.param_groups if group["weight_decay"]]
-    squares = (
-        torch.stack(torch._foreach_norm(group["params"])).square().sum() for group in decayed
-    )
-    return sum(
-        (group["weight_decay"] / 2 * s for group, s in zip(decayed, squares, strict=True)),
-        start=0.0,
-    )
+    """Return ½·weight_decay·Σw² of an optimiser's groups, whose gradient is the decay term."""
+    total: Tensor | float = 0.0
+    for group in optimizer.param_groups:
+        if group["weight_decay"]:
+            norms = torch._foreach_norm(group["params"])
+            squares = torch.stack(norms).square().sum()
+            total = total + group["weight_decay"] / 2 * squares
+    return total

@@ -6,28 +6,22 @@ import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
-import torch
 from annotated_types import Ge, Gt, Lt
-from torch import Tensor
-from torch.optim import Optimizer
 
 from actlab.errors import ActlabError
-from actlab.errors.messages import unknown
 from actlab.validation import Whole, validated, validated_but
 
 By = Literal["epoch", "update"]
 Total = Callable[[By], int]  # the number of all epochs or updates of a training
-OF_GROUPS = ("lr", "beta1", "momentum", "weight_decay")
-OF_DROPOUT = ("dropout", "inner_dropout")  # inner: between the layers of a stack in `ConvStacks`
-SETTINGS = OF_GROUPS + OF_DROPOUT
 
 
 class Schedule(ABC):
-    """A factor over training.
+    """A factor over training, as a function of the epoch or update.
+
+    A schedule does not change a setting: `Scheduler` multiplies initial values by the factor.
 
     Args:
         by: ``epoch`` for a factor that is constant within an epoch, or ``update``.
@@ -46,11 +40,12 @@ class Schedule(ABC):
         At the epoch or update ``begun`` the schedule's position is 0.
         """
         schedule = copy.copy(self)
-        vars(schedule).update(self._whole(total, begun))
+        vars(schedule).update(self._whole_numbers(total, begun))
         return schedule
 
-    def _whole(self, total: Total, begun: int) -> dict[str, Any]:
-        return {}  # attributes that may be shares, as whole numbers
+    def _whole_numbers(self, total: Total, begun: int) -> dict[str, Any]:
+        """Return the attributes that may be shares, as whole numbers."""
+        return {}
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and vars(self) == vars(other)
@@ -82,27 +77,41 @@ class Warmup(Schedule):
         by: By = "update",
     ) -> None:
         super().__init__(by)
+
+        # Check the next schedule.
         if isinstance(then, Plateau):
             raise ActlabError(
-                "Plateau follows a metric from the first epoch, so it cannot be the 'then' of a warm-up: give "
-                "Cosine, Linear or Steps"
+                "Plateau follows a metric from the first epoch, so it cannot be the 'then' of a "
+                "warm-up: give Cosine, Linear or Steps"
             )
         if then is not None and then.by != by:
             raise ActlabError(
-                f"a warm-up by {by}, then {type(then).__name__} by {then.by}: give both the same 'by'"
+                f"a warm-up by {by}, then {type(then).__name__} by {then.by}: "
+                "give both the same 'by'"
             )
-        self.length, self.start, self.then = _checked("length", length), start, then
+
+        self.length = _checked("length", length)
+        self.start = start
+        self.then = then
 
     def factor(self, at: int) -> float:
         """Return the factor in epoch or at update ``at``, counted from 0."""
         length = _number(self.length)
         if at < length:
             return self.start + (1 - self.start) * (at + 1) / length
-        return 1.0 if self.then is None else self.then.factor(at - length)
 
-    def _whole(self, total: Total, begun: int) -> dict[str, Any]:
+        # The warm-up is over.
+        if self.then is None:
+            return 1.0
+        return self.then.factor(at - length)
+
+    def _whole_numbers(self, total: Total, begun: int) -> dict[str, Any]:
         length = _of_total(self.length, self.by, total)
-        then = None if self.then is None else self.then.over(total, begun + length)
+
+        # The next schedule begins after the warm-up.
+        then = self.then
+        if then is not None:
+            then = then.over(total, begun + length)
         return {"length": length, "then": then}
 
 
@@ -126,33 +135,38 @@ class Linear(Schedule):
         by: By = "epoch",
     ) -> None:
         super().__init__(by)
-        if end is not None and not (
-            start < end and (start == 0 or _is_share(start) == _is_share(end))
-        ):
-            raise ActlabError(
-                f"a linear schedule from {start} to {end}: give 'end' above 'start', 'start' at least 0, both "
-                "as whole numbers or both as shares of the training"
-            )
-        self.start, self.final = _checked("start", start, least=0), final
+        if end is not None:
+            # A start of 0 is both a whole number and a share.
+            is_rising = start < end
+            is_alike = start == 0 or _is_share(start) == _is_share(end)
+            if not (is_rising and is_alike):
+                raise ActlabError(
+                    f"a linear schedule from {start} to {end}: give 'end' above 'start', 'start' "
+                    "at least 0, both as whole numbers or both as shares of the training"
+                )
+        self.start = _checked("start", start, least=0)
         self.end = None if end is None else _checked("end", end)
+        self.final = final
 
     def factor(self, at: int) -> float:
         """Return the factor in epoch or at update ``at``, counted from 0."""
-        start, end = _number(self.start), _number(self.end)
+        start = _number(self.start)
+        end = _number(self.end)
         passed = min(max((at - start) / (end - start), 0.0), 1.0)
         return 1 + (self.final - 1) * passed
 
-    def _whole(self, total: Total, begun: int) -> dict[str, Any]:
+    def _whole_numbers(self, total: Total, begun: int) -> dict[str, Any]:
         start = _of_total(self.start, self.by, total, least=0)
-        return {"start": start, "end": _of_total(self.end, self.by, total, begun, least=start + 1)}
+        end = _of_total(self.end, self.by, total, begun, least=start + 1)
+        return {"start": start, "end": end}
 
 
 class Cosine(Schedule):
-    """Half a cosine from 1 to ``final`` at ``length``: final + (1 − final)·½(1 + cos(π·at/length)).
+    """Half a cosine from 1 to ``final``: final + (1 − final)·½(1 + cos(π·at/length)).
 
     Args:
-        length: number of epochs or updates, at least 1, or a share of the training; None is the
-            rest of it. Afterwards the factor is ``final``.
+        length: number of epochs or updates, at least 1, or a share of the training; None lasts to
+            the end of the training. Afterwards the factor is ``final``.
         final: the final factor.
         by: ``epoch`` or ``update``.
     """
@@ -162,19 +176,22 @@ class Cosine(Schedule):
         self, length: int | float | None = None, final: float = 0.0, by: By = "update"
     ) -> None:
         super().__init__(by)
-        self.length, self.final = None if length is None else _checked("length", length), final
+        self.length = None if length is None else _checked("length", length)
+        self.final = final
 
     def factor(self, at: int) -> float:
         """Return the factor in epoch or at update ``at``, counted from 0."""
         passed = min(at / _number(self.length), 1.0)
         return self.final + (1 - self.final) * 0.5 * (1 + math.cos(math.pi * passed))
 
-    def _whole(self, total: Total, begun: int) -> dict[str, Any]:
+    def _whole_numbers(self, total: Total, begun: int) -> dict[str, Any]:
         return {"length": _of_total(self.length, self.by, total, begun)}
 
 
 class Steps(Schedule):
-    """Piecewise constant: 1 at first, then a given factor from each step on: ``{35000: 0.5, 85000: 0.05}``.
+    """Piecewise constant: 1 at first, then a factor from each step on.
+
+    Example: ``{35000: 0.5, 85000: 0.05}``.
 
     Args:
         factors: epoch or update, increasing from at least 0 → factor from that epoch or update on.
@@ -189,9 +206,12 @@ class Steps(Schedule):
             raise ActlabError(
                 f"'factors' {factors!r} of steps: give a factor for each epoch or update"
             )
-        self.factors = {
-            _checked("step", _moment(at), least=0): factor for at, factor in factors.items()
-        }
+        self.factors = {}
+        for at, factor in factors.items():
+            moment = _checked("step", _moment(at), least=0)
+            self.factors[moment] = factor
+
+        # Steps come in order, and all as whole numbers or all as shares.
         moments = list(self.factors)
         if not moments or any(b <= a for a, b in pairwise(moments)):
             raise ActlabError(
@@ -204,12 +224,16 @@ class Steps(Schedule):
 
     def factor(self, at: int) -> float:
         """Return the factor in epoch or at update ``at``, counted from 0."""
-        return next(
-            (f for moment, f in reversed(self.factors.items()) if at >= _number(moment)), 1.0
-        )
+        current = 1.0
+        for moment, factor in self.factors.items():
+            if at >= _number(moment):
+                current = factor
+        return current
 
-    def _whole(self, total: Total, begun: int) -> dict[str, Any]:
-        factors = {_of_total(at, self.by, total, least=0): f for at, f in self.factors.items()}
+    def _whole_numbers(self, total: Total, begun: int) -> dict[str, Any]:
+        factors = {}
+        for moment, factor in self.factors.items():
+            factors[_of_total(moment, self.by, total, least=0)] = factor
         return {"factors": factors}
 
 
@@ -239,23 +263,39 @@ class Plateau(Schedule):
         mode: Literal["min", "max"] = "min",
     ) -> None:
         super().__init__("epoch")
-        self.metric, self.shrink, self.patience = metric, shrink, patience
-        self.threshold, self.least, self.mode = threshold, least, mode
+        self.metric = metric
+        self.shrink = shrink
+        self.patience = patience
+        self.threshold = threshold
+        self.least = least
+        self.mode = mode
 
     def factor(self, at: int) -> float:
         """Return 1; the factor depends on the metric, see `observe`."""
         return 1.0
 
     def observe(self, state: Sequence[float], value: float) -> list[float]:
-        """Return the state after an evaluation; nan and +∞ (−∞ for ``max``) are no improvement.
+        """Return the state after an evaluation.
 
-        A state is [factor, best value (negated for ``max``), evaluations since the best]; empty at
-        first.
+        A nan is not an improvement, and neither is +∞, or −∞ for ``max``.
+
+        Args:
+            state: [factor, best value, evaluations since the best]; empty at first. The best value
+                is negated for ``max``.
+            value: the value of the metric.
         """
-        sign = 1.0 if self.mode == "min" else -1.0
         factor, best, since = state or (1.0, math.inf, 0.0)
-        if sign * value < best - self.threshold * abs(best if math.isfinite(best) else 0.0):
-            return [factor, sign * value, 0.0]
+        if self.mode == "max":
+            value = -value
+
+        # An improvement counts from the threshold on, which the infinite first value lacks.
+        needed = best
+        if math.isfinite(best):
+            needed = best - self.threshold * abs(best)
+        if value < needed:
+            return [factor, value, 0.0]
+
+        # Shrink the factor after too many evaluations without improvement.
         if since + 1 > self.patience:
             return [max(factor * self.shrink, self.least), best, 0.0]
         return [factor, best, since + 1]
@@ -266,27 +306,34 @@ def _is_share(length: int | float) -> bool:
 
 
 def _checked(name: str, length: int | float, least: int = 1) -> int | float:
-    """Return a share, or a whole number, which counts by its value: 200.0 is 200. But 1.0 may mean a share."""
-    is_whole = (
-        length >= least and not length % 1 and not (length == 1 and isinstance(length, float))
-    )
-    if not (_is_share(length) or is_whole):
+    """Return a share as it is, or a whole number as an int.
+
+    A float counts by its value, 200.0 is 200; but 1.0 may mean a share, so it is rejected.
+    """
+    if _is_share(length):
+        return length
+    may_be_share = length == 1 and isinstance(length, float)
+    if length < least or length % 1 or may_be_share:
         raise ActlabError(
-            f"{name} {length} of a schedule: give a whole number of epochs or updates, at least {least}, or a "
-            "share of the training between 0 and 1, such as 0.1"
+            f"{name} {length} of a schedule: give a whole number of epochs or updates, at least "
+            f"{least}, or a share of the training between 0 and 1, such as 0.1"
         )
-    return length if _is_share(length) else int(length)
+    return int(length)
 
 
 def _of_total(
     length: int | float | None, by: By, total: Total, begun: int = 0, least: int = 1
 ) -> int:
+    """Return a length as a whole number; None lasts to the end of the training."""
     if length is None:
         return max(least, total(by) - begun)
-    return max(least, round(length * total(by))) if _is_share(length) else max(least, int(length))
+    if _is_share(length):
+        return max(least, round(length * total(by)))
+    return max(least, int(length))
 
 
 def _number(length: int | float | None) -> int:
+    """Return a length that does not depend on the training."""
     if length is None or _is_share(length):
         raise ActlabError(
             f"the factor of a schedule of length {length} depends on the training: see `over`"
@@ -302,121 +349,14 @@ def _moment(at: Any) -> int | float:
         raise ActlabError(
             f"step {at!r} of a schedule: give a number of epochs or updates"
         ) from error
-    return int(number) if number.is_integer() else number
-
-
-class Scheduler:
-    """Applies schedules to the settings of a fresh optimiser and the dropout of a network.
-
-    ``members`` are the schedules by setting of one run or each of the R runs of a stack; ``owners``
-    the run of each optimiser group, where runs with equal schedules may share a group; ``dropouts``
-    layers `actlab.networks.Dropout`; ``states`` those of plateau schedules by ``"{member}
-    {setting}"``, updated in place, for checkpoints; ``total`` returns the number of all epochs or
-    updates, for schedules by shares of the training, and is first called by `move`, when the
-    Trainer has its data.
-    """
-
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        members: Sequence[Mapping[str, Schedule]],
-        owners: Sequence[int],
-        dropouts: Sequence[Any] = (),
-        states: dict[str, list[float]] | None = None,
-        total: Total | None = None,
-    ) -> None:
-        self.optimizer, self.members, self.owners, self.dropouts = (
-            optimizer,
-            members,
-            owners,
-            dropouts,
-        )
-        self.total = total
-        self.states = {} if states is None else states
-        for setting in {name for schedules in members for name in schedules}:
-            if setting not in SETTINGS:
-                raise unknown("setting of a schedule", setting, SETTINGS)
-            if setting in OF_DROPOUT and not any(layer.setting == setting for layer in dropouts):
-                raise ActlabError(
-                    f"the network has no {setting!r} that a schedule could change: leave out model.schedules."
-                    f"{setting}, or give the network layers actlab.networks.Dropout with a probability above 0"
-                )
-            if setting in OF_GROUPS and _read(optimizer.param_groups[0], setting) is None:
-                name = type(optimizer).__name__
-                raise ActlabError(f"{name} has no {setting!r} that a schedule could change")
-        self.start = [
-            {s: _read(group, s) or 0.0 for s in OF_GROUPS} for group in optimizer.param_groups
-        ]
-        for run, schedules in enumerate(members):
-            starts = [
-                start for start, owner in zip(self.start, owners, strict=True) if owner == run
-            ]
-            for setting in (s for s in schedules if s in OF_GROUPS and starts):
-                if not any(start[setting] for start in starts):
-                    raise ActlabError(
-                        f"{setting} is 0: a schedule multiplies it, so it would never change"
-                    )
-
-    @cached_property
-    def _whole(self) -> Sequence[Mapping[str, Schedule]]:
-        if self.total is None:
-            return self.members
-        return [
-            {name: rule.over(self.total) for name, rule in of_run.items()}
-            for of_run in self.members
-        ]
-
-    def factor(self, member: int, setting: str, epoch: int, update: int) -> float:
-        """Return the current factor of a run's setting, for an epoch and update counted from 0."""
-        schedule = self._whole[member][setting]
-        if isinstance(schedule, Plateau):
-            return (self.states.get(f"{member} {setting}") or [1.0])[0]
-        return schedule.factor(epoch if schedule.by == "epoch" else update)
-
-    def move(self, epoch: int, update: int) -> None:
-        """Set all scheduled settings for the next update; epoch and update count from 0."""
-        for group, start, member in zip(
-            self.optimizer.param_groups, self.start, self.owners, strict=True
-        ):
-            for setting in self.members[member]:
-                if setting in OF_GROUPS:
-                    _write(
-                        group, setting, start[setting] * self.factor(member, setting, epoch, update)
-                    )
-        for setting in OF_DROPOUT:
-            layers = [layer for layer in self.dropouts if layer.setting == setting]
-            if layers and any(setting in schedules for schedules in self.members):
-                factors = [
-                    self.factor(r, setting, epoch, update) if setting in schedules else 1.0
-                    for r, schedules in enumerate(self.members)
-                ]
-                apart = torch.tensor(factors, dtype=torch.float64).view(-1, 1)
-                for layer in layers:
-                    layer.set_scale(factors[0] if len(set(factors)) == 1 else apart)
-
-    def observe(self, metrics: Mapping[str, Tensor]) -> None:
-        """Update plateau schedules from metrics by name: one number, or one number per run, ``(R,)``."""
-        for member, schedules in enumerate(self.members):
-            for setting, schedule in schedules.items():
-                if isinstance(schedule, Plateau) and schedule.metric in metrics:
-                    value = float(metrics[schedule.metric].flatten()[member])
-                    key = f"{member} {setting}"
-                    self.states[key] = schedule.observe(self.states.get(key, ()), value)
+    if number.is_integer():
+        return int(number)
+    return number
 
 
 def is_stateful(schedules: Mapping[str, Schedule]) -> bool:
-    """Whether a run's schedules depend on its metrics, so that no other run can share its settings."""
+    """Return whether a run's schedules depend on its metrics.
+
+    Then no other run can share its settings.
+    """
     return any(isinstance(schedule, Plateau) for schedule in schedules.values())
-
-
-def _read(group: Mapping[str, Any], setting: str) -> float | None:
-    if setting == "beta1":
-        return float(group["betas"][0]) if "betas" in group else None
-    return group.get(setting)
-
-
-def _write(group: dict[str, Any], setting: str, value: float) -> None:
-    if setting == "beta1":
-        group["betas"] = (value, *group["betas"][1:])
-    else:
-        group[setting] = value

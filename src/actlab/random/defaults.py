@@ -12,17 +12,21 @@ SEED_VARIABLE = "PL_GLOBAL_SEED"  # set by Lightning's `seed_everything`
 
 
 def seed_or_default(seed: int | None) -> int:
-    """Return the seed of a task or datamodule: as given, else of Lightning's ``seed_everything``, else 0."""
+    """Return the seed of a task or datamodule.
+
+    Without a seed, it is the seed of Lightning's ``seed_everything``, or 0.
+    """
     if seed is not None:
         return seed
-    if not (text := os.environ.get(SEED_VARIABLE, "0")).isdecimal():
+    text = os.environ.get(SEED_VARIABLE, "0")
+    if not text.isdecimal():
         raise ActlabError(f"${SEED_VARIABLE} {text!r}: give a whole number from 0")
     return int(text)
 
 
 @contextmanager
 def default_seed(seed: int | None = None) -> Iterator[None]:
-    """Use a seed, if any, as that of ``seed_everything`` in a block, and restore the variable afterwards."""
+    """Make a seed, if any, the seed of ``seed_everything`` within a block."""
     before = os.environ.get(SEED_VARIABLE)
     if seed is not None:
         os.environ[SEED_VARIABLE] = str(seed)
@@ -30,4 +34,5 @@ def default_seed(seed: int | None = None) -> Iterator[None]:
         yield
     finally:
         os.environ.pop(SEED_VARIABLE, None)
-        os.environ |= {} if before is None else {SEED_VARIABLE: before}
+        if before is not None:
+            os.environ[SEED_VARIABLE] = before

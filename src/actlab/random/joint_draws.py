@@ -15,8 +15,8 @@ class JointDraws:
     """The numbers of several sites of a training step, drawn when the first of these sites draws.
 
     Hashing takes 17 operators, which start more slowly than they compute unless there are many
-    numbers. Sites that drew equally many numbers in the step before are expected to do so again;
-    any other site draws alone.
+    numbers. Sites that drew equally many numbers in the step before are expected to do so again.
+    Any other site draws alone.
     """
 
     def __init__(self) -> None:
@@ -33,12 +33,14 @@ class JointDraws:
         if not _are_possible():
             return []
 
+        # Expect of a new step what the step before drew.
         if step != self._step:
             self._step = step
             self._expected = self._counts
             self._counts = {}
             self._drawn = {}
 
+        # Draw with the following sites.
         number = len(elements)
         is_expected = self._expected.get(site) == number
         if is_expected and site not in self._counts and site not in self._drawn:
@@ -51,22 +53,26 @@ class JointDraws:
         return [numbers]
 
     def _draw(self, site: int, elements: Tensor, keys: Tensor) -> None:
-        """Draw the numbers of this site and of the following ones that draw equally many."""
+        """Draw the numbers of this site and of the following sites that draw equally many."""
         number = len(elements)
         most = MOST_AT_ONCE // max(1, number * keys.shape[2])
-        alike = []
-        for other, count in self._expected.items():
-            if count == number and other not in self._counts:
-                alike.append(other)
 
-        sites = alike[alike.index(site) :][:most]
-        if len(sites) > 1:
-            first, second = torch.stack([keys[other] for other in sites], 1)
-            numbers = to_unit_interval(hash_words(elements, first, second))
-            # Chunks without a shared version: one site overwrites its own while another's mask is
-            # kept.
-            chunks = numbers.unsafe_chunk(len(sites))
-            self._drawn |= zip(sites, chunks, strict=True)
+        # Collect the sites that have not drawn yet.
+        candidates = []
+        for expected_site, count in self._expected.items():
+            if count == number and expected_site not in self._counts:
+                candidates.append(expected_site)
+        begin = candidates.index(site)
+        sites = candidates[begin : begin + most]
+        if len(sites) < 2:
+            return
+
+        # Draw at once. Chunks have no shared version: a site overwrites its own chunk while another
+        # site still needs its mask.
+        first_key, second_key = torch.stack([keys[member] for member in sites], 1)
+        numbers = to_unit_interval(hash_words(elements, first_key, second_key))
+        chunks = numbers.unsafe_chunk(len(sites))
+        self._drawn |= zip(sites, chunks, strict=True)
 
 
 def _are_possible() -> bool:

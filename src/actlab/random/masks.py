@@ -23,27 +23,27 @@ class Source(NamedTuple):
     """What determines the uniform numbers of a site."""
 
     elements: Tensor  # numbers of the elements, (N,)
-    first: Tensor  # a key of each run, (R, 1)
-    second: Tensor
+    first_key: Tensor  # of each run, (R, 1)
+    second_key: Tensor
     drawn: list[Tensor]  # the numbers, (1, R, N), if they were drawn together with other sites
 
 
-def elements(first: int, end: int, device: torch.device) -> Tensor:
-    """Return ``first`` … ``end`` − 1, int32: a slice of the one counter of a device."""
+def elements(begin: int, end: int, device: torch.device) -> Tensor:
+    """Return ``begin`` … ``end`` − 1, int32: a slice of the one counter of a device."""
     if torch.compiler.is_compiling():  # a whole network: the counter is fused with its use
-        return torch.arange(first, end, dtype=torch.int32, device=device)
+        return torch.arange(begin, end, dtype=torch.int32, device=device)
 
     counter = counters.get(device)
     if counter is None or len(counter) < end:
         counter = torch.arange(end, dtype=torch.int32, device=device)
         counters[device] = counter
-    return counter[first:end]
+    return counter[begin:end]
 
 
 def uniform(source: Source | None, x: Tensor) -> Tensor:
     """Return uniform float32 numbers in [0, 1) in the shape and on the device of ``x``, ``(R, *)``.
 
-    The numbers are multiples of 2⁻²⁴, below ``p`` with probability ``p`` to 6e-8; without a source
+    The numbers are multiples of 2⁻²⁴, below ``p`` with probability ``p`` to 6e-8. Without a source
     they come from torch's own generator.
     """
     if source is None:
@@ -51,7 +51,7 @@ def uniform(source: Source | None, x: Tensor) -> Tensor:
 
     if source.drawn:
         return source.drawn.pop().view(x.shape)
-    words = hash_words(source.elements, source.first, source.second)
+    words = hash_words(source.elements, source.first_key, source.second_key)
     return to_unit_interval(words).view(x.shape)
 
 
@@ -59,10 +59,11 @@ def keep(source: Source | None, x: Tensor, p: float | Tensor) -> Tensor:
     """Return a mask like ``x``: 0 with probability ``p``, else 1 / (1 − p)."""
     # Plain numbers are compared in float32 too.
     threshold = p.to(torch.float32) if isinstance(p, Tensor) else p
-    kept = uniform(source, x).ge_(threshold)
+    mask = uniform(source, x).ge_(threshold)
 
+    # Scale in float32 or better.
     precise = torch.float64 if x.dtype == torch.float64 else torch.float32
-    return kept.to(precise).mul_(1 / (1 - p)).to(x.dtype)
+    return mask.to(precise).mul_(1 / (1 - p)).to(x.dtype)
 
 
 def compile_masks() -> None:

@@ -43,12 +43,16 @@ class Position(NamedTuple):
 
 
 class BatchBlock:
-    """The positions of several batches, which `actlab.tasks.blocks` trains as one batch of a Trainer."""
+    """The positions of several batches of a Trainer, which are trained as one batch.
 
-    by_position = True  # whether batches draw no numbers but by their position
+    See `actlab.tasks.blocks`.
+    """
+
+    by_position = True  # whether the numbers of batches depend only on their position
 
     def __init__(self, samples: Any, positions: Sequence[Position]) -> None:
-        self.samples, self.positions = samples, positions
+        self.samples = samples
+        self.positions = positions
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -79,11 +83,11 @@ def normal_at(position: Position, purpose: str, shape: Sequence[int] = ()) -> Te
     """Draw standard normal numbers, as quantiles of 2²³ equally likely probabilities.
 
     The probabilities are the odd multiples of 2⁻²⁴, never 0 or 1, so no number lies beyond ±5.3.
-    Arguments, result and errors are those of `uniform_at`.
+    Arguments, result and errors are the same as for `uniform_at`.
     """
     words = _words_at(position, purpose, shape)
-    whole = words.bitwise_right_shift_(9).bitwise_and_(0x7FFFFF).to(torch.float32)
-    signed = whole.add_(0.5).mul_(2.0**-22).sub_(1)  # 2u − 1, exact in float32
+    numbers = words.bitwise_right_shift_(9).bitwise_and_(0x7FFFFF).to(torch.float32)
+    signed = numbers.add_(0.5).mul_(2.0**-22).sub_(1)  # 2u − 1, exact in float32
     return signed.erfinv_().mul_(math.sqrt(2))
 
 
@@ -91,7 +95,7 @@ def integers_at(position: Position, purpose: str, high: int, shape: Sequence[int
     """Draw whole numbers from 0 to ``high`` − 1, equally likely up to ``high``·2⁻³²: int64.
 
     ``high`` is from 1 to 2³¹, else an `ActlabError` is raised. Other arguments and errors, and
-    shape and device of the result, are those of `uniform_at`.
+    shape and device of the result, are the same as for `uniform_at`.
     """
     if not 1 <= high <= 2**31:
         raise ActlabError(
@@ -102,7 +106,10 @@ def integers_at(position: Position, purpose: str, high: int, shape: Sequence[int
 
 
 def _words_at(position: Position, purpose: str, shape: Sequence[int]) -> Tensor:
-    """Return uniform int32 words ``(*index.shape, *shape)``, a hash of element numbers by sample keys."""
+    """Return uniform int32 words ``(*index.shape, *shape)``.
+
+    They are a hash of the numbers of elements, with a key for each sample.
+    """
     seeds, epoch, index = position
     runs = index.shape[0] if index.dim() == 2 else 1
     if len(seeds) != runs:
@@ -110,14 +117,17 @@ def _words_at(position: Position, purpose: str, shape: Sequence[int]) -> Tensor:
             f"a position has {len(seeds)} seeds and an index of shape {tuple(index.shape)}; "
             "give one seed for (B,), R seeds for (R, B)"
         )
-    first, second = _keys(seeds, purpose, epoch, index.device)
-    sample = hash_words(index.to(torch.int32), first, second).unsqueeze(-1)  # (2, R, B, 1)
+
+    # Hash the samples, then their elements.
+    first_key, second_key = _keys(seeds, purpose, epoch, index.device)
+    samples = hash_words(index.to(torch.int32), first_key, second_key).unsqueeze(-1)  # (2, R, B, 1)
     elements = torch.arange(math.prod(shape), dtype=torch.int32, device=index.device)
-    return hash_words(elements, sample[0], sample[1]).view(*index.shape, *shape)
+    words = hash_words(elements, samples[0], samples[1])
+    return words.view(*index.shape, *shape)
 
 
 @lru_cache(maxsize=64)
 def _keys(seeds: tuple[int, ...], purpose: str, epoch: int, device: torch.device) -> Tensor:
-    """Return the two key words of each run, in original and reversed order: int32 ``(2, 2, R, 1)``."""
+    """Return the two key words of each run, also in reversed order: int32 ``(2, 2, R, 1)``."""
     words = key_words([seed_for(seed, purpose, epoch) for seed in seeds]).unsqueeze(-1)
     return torch.stack((words, words.flip(0))).to(device)

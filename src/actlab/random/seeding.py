@@ -12,23 +12,25 @@ import torch
 
 
 def seed_generators(seed: int) -> None:
-    """Seed torch's, numpy's and Python's global generators, and that of the accelerator in use."""
+    """Seed the global generators of torch, numpy, Python and the accelerator in use."""
     torch.default_generator.manual_seed(seed)  # torch.manual_seed takes a hundred times as long
-    if accelerator := _accelerator():
+    accelerator = _accelerator()
+    if accelerator:
         accelerator.manual_seed(seed)
     np.random.seed(seed % 2**32)
     random.seed(seed)
 
 
 def _accelerator() -> Any:
-    """Return the module of the accelerator in use, such as ``torch.cuda``, on its current device; or None."""
-    if (kind := torch.accelerator.current_accelerator()) is None:
+    """Return the module of the accelerator in use, such as ``torch.cuda``; None without one."""
+    kind = torch.accelerator.current_accelerator()
+    if kind is None:
         return None
     module = torch.get_device_module(kind)
-    # MPS needs no initialisation
-    in_use = getattr(module, "is_initialized", None) or module.is_available
-    # An accelerator that nothing has used yet stays uninitialised
-    return module if in_use() else None
+
+    # MPS needs no initialisation. Another accelerator stays uninitialised until it is used.
+    is_in_use = getattr(module, "is_initialized", None) or module.is_available
+    return module if is_in_use() else None
 
 
 class Generators(NamedTuple):
@@ -56,15 +58,20 @@ class Generators(NamedTuple):
 
     def same(self, other: Generators) -> bool:
         """Return whether two snapshots are equal: no number was drawn between them."""
-        first, second = self.numpys, other.numpys
-        arrays = (
-            [self.torchs, self.accelerators, first[1]],
-            [other.torchs, other.accelerators, second[1]],
-        )
-        equal = all(
-            (a is None and b is None) or bool((a == b).all()) for a, b in zip(*arrays, strict=True)
-        )
-        return equal and first[2:] == second[2:] and self.pythons == other.pythons
+        # numpy's state has its keys second, then plain numbers.
+        keys, *numbers = self.numpys[1:]
+        other_keys, *other_numbers = other.numpys[1:]
+        if numbers != other_numbers or self.pythons != other.pythons:
+            return False
+
+        arrays = [self.torchs, self.accelerators, keys]
+        other_arrays = [other.torchs, other.accelerators, other_keys]
+        for array, other_array in zip(arrays, other_arrays, strict=True):
+            if array is None and other_array is None:
+                continue
+            if not (array == other_array).all():
+                return False
+        return True
 
 
 @contextmanager
@@ -80,5 +87,6 @@ def own_generators(seed: int, drew: list[bool] | None = None) -> Iterator[None]:
         yield
     finally:
         if drew == [] and begun is not None:
-            drew.append(not begun.same(Generators.now()))
+            is_same = begun.same(Generators.now())
+            drew.append(not is_same)
         before.restore()

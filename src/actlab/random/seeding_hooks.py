@@ -59,13 +59,13 @@ class SeedGlobal:
 
 
 def seeded(module: nn.Module) -> list[tuple[nn.Module, SeedGlobal]]:
-    """Return each part of a module that has `SeedGlobal` hooks, with them."""
-    found = []
+    """Return the `SeedGlobal` hooks in a module, each with the part that it is attached to."""
+    pairs = []
     for part in module.modules():
         for hook in part._forward_pre_hooks.values():
             if isinstance(hook, SeedGlobal):
-                found.append((part, hook))
-    return found
+                pairs.append((part, hook))
+    return pairs
 
 
 def attach_like(module: nn.Module, stream: Stream | MemberStream) -> None:

@@ -2,8 +2,8 @@
 
 A run draws the same numbers alone, as a member of a stack of ``R`` runs, on any device and after
 any resume. With a `Stream` attached, the numbers of a site are a counter-based hash of (seed, site,
-step, element); one call serves all R runs and costs as much as ``torch.rand``, or a tenth of that
-after `masks.compile_masks`. In a training step that is not compiled, several sites draw their
+step, element). One call serves all R runs and costs as much as ``torch.rand``, or a tenth of its
+time after `masks.compile_masks`. In a training step that is not compiled, several sites draw their
 numbers at once (`JointDraws`).
 """
 
@@ -77,15 +77,16 @@ class Stream:
     def _keys_at(self, positions: Sequence[tuple[int, ...]]) -> Tensor:
         """Return the keys of P positions, int32 ``(P, sites, 2, R, 1)``."""
         seeds = [seed_for(0, "position", *position) for position in positions]
-        first, second = key_words(seeds).view(2, -1, 1, 1, 1)
+        first_key, second_key = key_words(seeds).view(2, -1, 1, 1, 1)
         sites = torch.arange(self.sites, dtype=torch.int32).view(-1, 1, 1)
-        words = hash_words(self._base, first, second)
-        words = hash_words(words + sites, second, first)
-        return hash_words(words, first, second).unsqueeze(-1)
+
+        words = hash_words(self._base, first_key, second_key)
+        words = hash_words(words + sites, second_key, first_key)
+        return hash_words(words, first_key, second_key).unsqueeze(-1)
 
     @property
-    def whole(self) -> Stream:
-        """This stream; of a `MemberStream`, that of its stack."""
+    def root(self) -> Stream:
+        """This stream; of a `MemberStream`, the stream of its stack."""
         return self
 
     @property
@@ -97,21 +98,21 @@ class Stream:
 class MemberStream:
     """The stream of run ``r`` within the `Stream` of a stack, for modules called once per run."""
 
-    def __init__(self, whole: Stream, r: int) -> None:
-        self.whole = whole
+    def __init__(self, root: Stream, r: int) -> None:
+        self.root = root
         self.r = r
-        self.seeds = (whole.seeds[r],)
+        self.seeds = (root.seeds[r],)
 
     @property
     def keys(self) -> Tensor:
         """Keys of this run, ``(sites, 2, 1, 1)``."""
-        return self.whole.keys[:, :, self.r : self.r + 1].contiguous()
+        return self.root.keys[:, :, self.r : self.r + 1].contiguous()
 
 
 def global_seed(stream: Stream | MemberStream, *site: int) -> int:
     """Return the seed of the global generators here, for code that draws from them."""
-    whole = stream.whole
-    return seed_for(stream.seeds[0], "unit", *site, *whole.position, whole.slice)
+    root = stream.root
+    return seed_for(stream.seeds[0], "unit", *site, *root.position, root.slice)
 
 
 class Calls:
@@ -124,9 +125,10 @@ class Calls:
         """Count this call and return the number of earlier calls in the same training step."""
         if torch._C._current_graph_task_id() != -1:  # a recomputed layer would draw other numbers
             raise ActlabError(
-                "layers with stochastic activations or dropout must not be inside torch.utils.checkpoint"
+                "layers with stochastic activations or dropout must not be inside "
+                "torch.utils.checkpoint"
             )
-        step = stream.whole.step
+        step = stream.root.step
         if step is not None and step == self._step:
             self._number += 1
         else:
@@ -170,27 +172,27 @@ class Uniform(nn.Module):
         if self.stream is None:
             return function(None, x, *args)
 
-        # Choose the keys of this site and call
-        whole = self.stream.whole
-        if self.site >= whole.sites or whole.keys.device != x.device:
-            whole.reserve(max(self.site + 1, whole.sites), x.device)
+        # Select the keys of this site and call
+        root = self.stream.root
+        if self.site >= root.sites or root.keys.device != x.device:
+            root.reserve(max(self.site + 1, root.sites), x.device)
         keys = self.stream.keys[self.site]
         repeat = self._calls.count(self.stream)
         if repeat:
             keys = hash_words(keys, repeat, keys)
 
         # Number the elements within the global batch
-        before, size = whole.part
+        before, size = root.part
         per_run = x.numel() // len(self.stream.seeds)
-        first = before * per_run // max(size, 1)
-        elements = masks.elements(first, first + per_run, x.device)
+        begin = before * per_run // max(size, 1)
+        elements = masks.elements(begin, begin + per_run, x.device)
 
         # Draw with other sites. Dropout overwrites its numbers; other functions read many of them
         # faster straight after drawing them.
         drawn: list[Tensor] = []
         is_worth = function is masks.keep or x.numel() <= FEW
-        if is_worth and self.stream is whole and whole.steps and not repeat:
-            drawn = whole.joint_draws.take(self.site, elements, whole.keys, whole.moves)
+        if is_worth and self.stream is root and root.steps and not repeat:
+            drawn = root.joint_draws.take(self.site, elements, root.keys, root.moves)
 
         source = masks.Source(elements, keys[0], keys[1], drawn)
         return masks.fused(function)(source, x, *args)

@@ -1,0 +1,165 @@
+"""The scheduler: sets the settings of an optimiser and the dropout of a network by schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from actlab.errors import ActlabError
+from actlab.errors.messages import unknown
+from actlab.optim.schedules import Plateau, Schedule, Total
+
+OF_GROUPS = ("lr", "beta1", "momentum", "weight_decay")
+OF_DROPOUT = ("dropout", "inner_dropout")  # inner: between the layers of a stack in `ConvStacks`
+SETTINGS = OF_GROUPS + OF_DROPOUT
+
+
+class Scheduler:
+    """Applies schedules to the settings of a fresh optimiser and to the dropout of a network.
+
+    It sets values before each update and follows metrics for plateau schedules. It does not count
+    epochs or updates: the task says where the training is.
+
+    Args:
+        optimizer: the optimiser, with its initial settings.
+        members: the schedules by setting of one run, or of each of the R runs of a stack.
+        owners: the run of each optimiser group; runs with equal schedules may share a group.
+        dropouts: layers `actlab.networks.Dropout`.
+        states: states of plateau schedules by ``"{member} {setting}"``, updated in place, for
+            checkpoints.
+        total: returns the number of all epochs or updates, for schedules by shares of the training.
+            It is first called by `move`, when the Trainer has its data.
+
+    Raises:
+        ActlabError: for a setting that the optimiser or network lacks, or whose value is 0.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        members: Sequence[Mapping[str, Schedule]],
+        owners: Sequence[int],
+        dropouts: Sequence[Any] = (),
+        states: dict[str, list[float]] | None = None,
+        total: Total | None = None,
+    ) -> None:
+        self.optimizer = optimizer
+        self.members = members
+        self.owners = owners
+        self.dropouts = dropouts
+        self.total = total
+        self.states = {} if states is None else states
+        for schedules in members:
+            for setting in schedules:
+                self._check_setting(setting)
+
+        # Read the initial values of each optimiser group.
+        self.start: list[dict[str, float]] = []
+        for group in optimizer.param_groups:
+            values = {setting: _read(group, setting) or 0.0 for setting in OF_GROUPS}
+            self.start.append(values)
+
+        for run in range(len(members)):
+            self._check_start(run)
+
+    def _check_setting(self, setting: str) -> None:
+        """Raise an ActlabError for a scheduled setting that does not exist."""
+        if setting not in SETTINGS:
+            raise unknown("setting of a schedule", setting, SETTINGS)
+        if setting in OF_DROPOUT and not any(layer.setting == setting for layer in self.dropouts):
+            raise ActlabError(
+                f"the network has no {setting!r} that a schedule could change: leave out "
+                f"model.schedules.{setting}, or give the network layers actlab.networks.Dropout "
+                "with a probability above 0"
+            )
+        if setting in OF_GROUPS and _read(self.optimizer.param_groups[0], setting) is None:
+            name = type(self.optimizer).__name__
+            raise ActlabError(f"{name} has no {setting!r} that a schedule could change")
+
+    def _check_start(self, run: int) -> None:
+        """Raise an ActlabError for a scheduled setting that is 0 in all groups of a run."""
+        groups = zip(self.start, self.owners, strict=True)
+        starts = [start for start, owner in groups if owner == run]
+        for setting in self.members[run]:
+            if setting in OF_GROUPS and starts and not any(start[setting] for start in starts):
+                raise ActlabError(
+                    f"{setting} is 0: a schedule multiplies it, so it would never change"
+                )
+
+    @cached_property
+    def _schedules(self) -> Sequence[Mapping[str, Schedule]]:
+        """The schedules of each run, without shares of the training."""
+        if self.total is None:
+            return self.members
+        members = []
+        for schedules in self.members:
+            members.append({name: rule.over(self.total) for name, rule in schedules.items()})
+        return members
+
+    def factor(self, member: int, setting: str, epoch: int, update: int) -> float:
+        """Return the current factor of a run's setting, for an epoch and update counted from 0."""
+        schedule = self._schedules[member][setting]
+        if isinstance(schedule, Plateau):
+            state = self.states.get(f"{member} {setting}")
+            return state[0] if state else 1.0
+        return schedule.factor(epoch if schedule.by == "epoch" else update)
+
+    def move(self, epoch: int, update: int) -> None:
+        """Set all scheduled settings for the next update; epoch and update count from 0."""
+        # Set the optimiser's groups.
+        groups = zip(self.optimizer.param_groups, self.start, self.owners, strict=True)
+        for group, start, member in groups:
+            for setting in self.members[member]:
+                if setting in OF_GROUPS:
+                    factor = self.factor(member, setting, epoch, update)
+                    _write(group, setting, start[setting] * factor)
+
+        # Set the dropout layers.
+        for setting in OF_DROPOUT:
+            layers = [layer for layer in self.dropouts if layer.setting == setting]
+            if layers and any(setting in schedules for schedules in self.members):
+                scale = self._scale(setting, epoch, update)
+                for layer in layers:
+                    layer.set_scale(scale)
+
+    def _scale(self, setting: str, epoch: int, update: int) -> float | Tensor:
+        """Return the factor of a dropout, as float64 ``(R, 1)`` if it differs between runs."""
+        factors = []
+        for member, schedules in enumerate(self.members):
+            if setting in schedules:
+                factors.append(self.factor(member, setting, epoch, update))
+            else:
+                factors.append(1.0)
+        if len(set(factors)) == 1:
+            return factors[0]
+        return torch.tensor(factors, dtype=torch.float64).view(-1, 1)
+
+    def observe(self, metrics: Mapping[str, Tensor]) -> None:
+        """Update plateau schedules from metrics by name: one number, or one per run, ``(R,)``."""
+        for member, schedules in enumerate(self.members):
+            for setting, schedule in schedules.items():
+                if isinstance(schedule, Plateau) and schedule.metric in metrics:
+                    value = float(metrics[schedule.metric].flatten()[member])
+                    key = f"{member} {setting}"
+                    self.states[key] = schedule.observe(self.states.get(key, ()), value)
+
+
+def _read(group: Mapping[str, Any], setting: str) -> float | None:
+    """Return a setting of an optimiser group; None if it has none."""
+    if setting != "beta1":
+        return group.get(setting)
+    if "betas" not in group:
+        return None
+    return float(group["betas"][0])
+
+
+def _write(group: dict[str, Any], setting: str, value: float) -> None:
+    if setting == "beta1":
+        group["betas"] = (value, *group["betas"][1:])
+    else:
+        group[setting] = value
