@@ -27,6 +27,7 @@ def write(
     if last is not opened[-1]:
         table = table_of(last)
 
+    # Write all files
     paths = [*table_files.write(table, last, folder), stored.write(last, folder)]
     for name, figure in figures.draw(last).items():
         paths += style.save(figure, folder / "figures" / name)
@@ -49,13 +50,15 @@ def _left_out_since(opened: Sequence[Results], stages: Sequence[Results]) -> lis
 
 def keep(opened: Sequence[Results], table: StudyTable, folder: Path) -> None:
     """Write ``table.json``, which ``actlab report`` reads, and stale figures and pages again."""
+    # Leave files that are up to date; figures may show more than the table
     file = folder / study_table.NAME
     text = table.to_json()
     is_stored = file.is_file() and regular(file).read_bytes() == text.encode()
 
-    # Figures may show more than the table
     if is_stored and not _probed_since(opened[-1], folder / stored.NAME):
         return
+
+    # Figures and the page only if somebody wrote them before
     if opened[-1].results and (folder / VALUES).exists():
         write(opened, table, folder, html=(folder / page.NAME).exists())
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -103,10 +102,12 @@ class Plot:
     @property
     def kinds(self) -> list[str]:
         """The kinds of its lines by `kind_of`, metrics last, and ``published``."""
-        lines = self.lines
-        kinds = dict.fromkeys(self.kind_of(line) for line in lines)
-        if any(line.published for line in lines):
-            kinds["published"] = None
+        kinds: dict[str, None] = {}
+        for line in self.lines:
+            kinds[self.kind_of(line)] = None
+            if line.published:
+                kinds["published"] = None
+
         metrics = [kind for kind in kinds if kind not in KINDS]
         return [kind for kind in KINDS if kind in kinds] + metrics
 
@@ -115,10 +116,10 @@ class Plot:
         """The kinds for which a panel has several metrics."""
         shared: set[str] = set()
         for panel in self.panels:
-            metrics = defaultdict(set)
+            metric_by_kind: dict[str, str] = {}
             for line in panel.lines:
-                metrics[line.kind].add(line.metric)
-            shared.update(kind for kind, names in metrics.items() if len(names) > 1)
+                if metric_by_kind.setdefault(line.kind, line.metric) != line.metric:
+                    shared.add(line.kind)
         return shared
 
     def kind_of(self, line: Line) -> str:

@@ -44,9 +44,15 @@ _LEARNT_CAPTION = (
 
 def read(results: Results) -> list[Plot]:
     """Return the figures of a study before drawing: those of its file, and learnt activations."""
-    plots = [read_entry(results, entry) for entry in results.study.figures]
-    plots.append(read_learnt(results))
-    return [plot for plot in plots if plot is not None]
+    plots = []
+    for entry in results.study.figures:
+        plot = read_entry(results, entry)
+        if plot:
+            plots.append(plot)
+    learnt = read_learnt(results)
+    if learnt:
+        plots.append(learnt)
+    return plots
 
 
 def read_entry(results: Results, entry: Mapping[str, Any]) -> Plot | None:
@@ -95,6 +101,7 @@ def checked(results: Results, entry: Mapping[str, Any]) -> list[dict[str, Any]]:
     """
     figure = str(entry.get("name", "curves"))
     published = read_curves(entry.get("published") or {}, figure)
+
     panels = []
     for number, keys in enumerate(entry.get("panels") or [{}], 1):
         # A panel's own keys come before those of the figure
@@ -107,6 +114,7 @@ def checked(results: Results, entry: Mapping[str, Any]) -> list[dict[str, Any]]:
         if not panel.get("y"):
             panel["y"] = {results.study.select.metric: None}
 
+        # Check names
         _check_names(results, panel)
         list(_line_groups(results, panel))  # raises if a line is at several grid points
         panels.append(panel)
@@ -201,6 +209,7 @@ def _lines(results: Results, panel: Mapping[str, Any]) -> Iterator[Line]:
         text = results.text(panel["lines"], value)
         by_user = results.study.is_own(panel["lines"], value)
         for metric, published_name in panel["y"].items():
+            # Our curve
             quantity = _column(results, panel, metric)
             if panel["over_epochs"]:
                 curve = curves.over_epochs(results, group, quantity, fixed)
@@ -209,6 +218,7 @@ def _lines(results: Results, panel: Mapping[str, Any]) -> Iterator[Line]:
             if not curve:
                 continue
 
+            # The published curve, for runs on all data
             published = None
             if not results.study.samples:
                 published = panel["curves"].get(panel["published"], value, published_name)
@@ -231,6 +241,7 @@ def _line_groups(
         else:
             compared[name] = value
 
+    # A line has a single group
     groups: dict[str, Group] = {}
     for group in results.groups:
         if not group.point.matches(compared):
@@ -240,6 +251,8 @@ def _line_groups(
         else:
             values = [group.point[key]]
         value_by_text = {results.text(key, value): value for value in values}
+
+        # Fix the tuned value of the line
         for text, value in value_by_text.items():
             earlier = groups.setdefault(text, group)
             if earlier is not group:
@@ -283,14 +296,14 @@ def caption(results: Results, panels: Sequence[Panel], fixed: Mapping[str, Any])
     sentences = [medians(lines, study.seeds)]
 
     # Where values are read
-    readings = _with_titles([(panel.title, panel.read) for panel in panels])
+    readings = _with_titles((panel.title, panel.read) for panel in panels)
     if readings:
         sentences.append(f"Values: {'; '.join(readings)}.")
     if fixed:
         sentences.append(f"Drawn at {_in_words(results, fixed)}.")
 
     # Lines that are absent or end early
-    absent = _with_titles([(panel.title, ", ".join(panel.absent)) for panel in panels])
+    absent = _with_titles((panel.title, ", ".join(panel.absent)) for panel in panels)
     if absent:
         sentences.append(f"Without a run there, so not drawn: {'; '.join(absent)}.")
     over_epochs = _lines_of(panel for panel in panels if panel.over_epochs)
@@ -298,6 +311,7 @@ def caption(results: Results, panels: Sequence[Panel], fixed: Mapping[str, Any])
     if cut:
         sentences.append(f"A line ends where the first of its runs has ended: {', '.join(cut)}.")
 
+    # Tuned values, and published curves
     selected = _selected_texts(panels)
     if selected:
         sentences.append(f"Tuned values chosen by {study.select.metric}: {'; '.join(selected)}.")
@@ -338,6 +352,7 @@ def _selected_texts(panels: Iterable[Panel]) -> list[str]:
 
 def medians(lines: Sequence[Line], seeds: Sequence[int]) -> str:
     """Return a sentence on the number of runs behind each median, and one on what is shaded."""
+    # The numbers of runs
     counts = sorted({line.curve.n for line in lines})
     runs = plural(counts[-1], "run")
     if len(counts) > 1:
@@ -361,16 +376,18 @@ def medians(lines: Sequence[Line], seeds: Sequence[int]) -> str:
     return text
 
 
-def _with_titles(titled_texts: Sequence[tuple[str, str]]) -> list[str]:
+def _with_titles(titled_texts: Iterable[tuple[str, str]]) -> list[str]:
     """Return each text once, with its title if the texts differ, from pairs of title and text."""
-    differ = len({text for _, text in titled_texts}) > 1
-    texts = []
-    for title, text in titled_texts:
+    titles, texts = zip(*titled_texts, strict=True)
+    differ = len(set(texts)) > 1
+
+    unique = []
+    for title, text in zip(titles, texts, strict=True):
         if text and title and differ:
             text = f"{text} ({title})"
-        if text and text not in texts:
-            texts.append(text)
-    return texts
+        if text and text not in unique:
+            unique.append(text)
+    return unique
 
 
 def read_learnt(results: Results) -> Plot | None:
@@ -395,6 +412,7 @@ def read_learnt(results: Results) -> Plot | None:
             title = group.point.in_words(results.study.compare, results.text)
             panels.append(Panel(len(panels) + 1, title, lines, xlabel="x", ylabel="f(x) − f₀(x)"))
 
+    # The caption
     if not panels:
         return None
     medians_text = medians(_lines_of(panels), results.study.seeds)
@@ -422,19 +440,23 @@ def _learnt_lines(runs: Sequence[Kept]) -> Iterator[Line]:
         with_layer = [run for run in runs if layer in run[LEARNT] and layer in run[INITIAL]]
         if not with_layer:
             continue
-        start = np.array([run[INITIAL][layer] for run in with_layer])
-        end = np.array([run[LEARNT][layer] for run in with_layer])
-        band = median_band(end - start)
+        start = _values(with_layer, INITIAL, layer)
+        band = median_band(_values(with_layer, LEARNT, layer) - start)
 
         # Put the lowest and highest channel in place of the interval over seeds
-        lowest = [run[LOWEST][layer] for run in with_layer if layer in run.get(LOWEST, {})]
-        highest = [run[HIGHEST][layer] for run in with_layer if layer in run.get(HIGHEST, {})]
+        lowest = _values(with_layer, LOWEST, layer)
+        highest = _values(with_layer, HIGHEST, layer)
         over_channels = len(lowest) == len(highest) == len(with_layer)
         if over_channels:
-            low = np.median(np.array(lowest) - start, axis=0)
-            high = np.median(np.array(highest) - start, axis=0)
+            low = np.median(lowest - start, axis=0)
+            high = np.median(highest - start, axis=0)
             band = band._replace(low=low, high=high)
 
         x = np.array(with_layer[0][LEARNT]["x"])
         curve = Curve(x, band, len(with_layer), over_channels=over_channels)
         yield Line(f"layer {layer}", LEARNT, curve, None)
+
+
+def _values(runs: Sequence[Kept], kind: str, layer: str) -> Any:
+    """Return the stored values of a layer in each run that has them."""
+    return np.array([run[kind][layer] for run in runs if layer in run.get(kind, {})])

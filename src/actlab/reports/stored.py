@@ -45,9 +45,12 @@ def load_curves(path: Path) -> pd.DataFrame:
     Raises:
         DamagedError: for a file that cannot be read or lacks columns.
     """
+    # Types of the columns
     types: dict[str, type] = dict.fromkeys((*_LINE_COLUMNS, *_PUBLISHED_COLUMNS), str)
     types |= dict.fromkeys(_NUMBER_COLUMNS, float)
     types["n"] = int
+
+    # Read them
     try:
         frame = pd.read_csv(regular(path), dtype=types, keep_default_na=False)
         missing = [name for name in (*_LINE_COLUMNS, *_NUMBER_COLUMNS) if name not in frame]

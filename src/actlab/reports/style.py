@@ -179,6 +179,7 @@ def name_rows(ax: Axes, labels: Sequence[str], users: Collection[str], shown: bo
 
     The labels of ``users`` are bold. If not ``shown``, rows have their places without text.
     """
+    # Labels
     texts = labels
     if not shown:
         texts = [""] * len(labels)
@@ -186,6 +187,7 @@ def name_rows(ax: Axes, labels: Sequence[str], users: Collection[str], shown: bo
     for tick, label in zip(ax.get_yticklabels(), labels, strict=True):
         tick.set_fontweight("bold" if label in users else "normal")
 
+    # Axis
     ax.set_ylim(len(labels) - 0.4, -0.6)
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
@@ -197,6 +199,7 @@ def show_ratios(ax: Axes, low: float, high: float, most: int) -> None:
     More than twice ``most`` ticks are thinned to powers of ten. Where fewer than three fit, there
     are up to ``most`` others.
     """
+    # Ticks between the limits
     powers = [10.0**exponent for exponent in range(-4, 4)]
     ticks = []
     for power in powers:
@@ -241,6 +244,7 @@ def framed(
     Raises:
         ActlabError: for a figure that is higher than a page of the paper.
     """
+    # Wrap the texts
     title_lines = []
     caption_lines = []
     if not paper:

@@ -24,9 +24,8 @@ MARKDOWN = "table.md"
 
 def to_markdown(table: StudyTable) -> str:
     """Return table and footnotes in Markdown; a wide table is split, the user's rows are bold."""
-    own = by_user(table)
-
     # Tables
+    bold = by_user(table)
     head, body = grid(table)
     parts = [("", head, body)]
     if len(head) > MOST_COLUMNS:
@@ -35,13 +34,13 @@ def to_markdown(table: StudyTable) -> str:
     for title, head, body in parts:
         if title:
             texts.append(f"## {title}")
-        texts.append(_markdown_table(head, body, own))
+        texts.append(_markdown_table(head, body, bold))
 
     # Sentences
     for title, sentences in (("Verdict", table.summary), (parameters.TITLE, table.parameters)):
         if sentences:
-            texts.append(f"## {title}")
-            texts.append("\n".join(f"- {sentence}" for sentence in sentences))
+            lines = [f"- {sentence}" for sentence in sentences]
+            texts += [f"## {title}", "\n".join(lines)]
     texts.append("## Notes")
     texts += table.footnotes
     return "\n\n".join(texts) + "\n"
@@ -50,19 +49,19 @@ def to_markdown(table: StudyTable) -> str:
 def _markdown_table(
     head: Sequence[str], body: Sequence[Sequence[str]], bold: Sequence[bool]
 ) -> str:
-    lines = [head, ["---"] + ["---:"] * (len(head) - 1)]
+    alignment = ["---"] + ["---:"] * (len(head) - 1)
+    lines = [_markdown_line(head), _markdown_line(alignment)]
     for row, is_bold in zip(body, bold, strict=True):
         label, *cells = row
         if is_bold:
             label = f"**{label}**"
-        lines.append([label, *cells])
+        lines.append(_markdown_line([label, *cells]))
+    return "\n".join(lines)
 
-    # A cell is a single line
-    texts = []
-    for line in lines:
-        text = " | ".join(line).replace("\n", " ")
-        texts.append(f"| {text} |")
-    return "\n".join(texts)
+
+def _markdown_line(cells: Sequence[str]) -> str:
+    text = " | ".join(cells).replace("\n", " ")  # a cell is a single line
+    return f"| {text} |"
 
 
 def to_latex(table: StudyTable) -> str:
@@ -70,6 +69,7 @@ def to_latex(table: StudyTable) -> str:
 
     Its columns are median, published value, difference to the reference and Holm's p.
     """
+    # The user's rows, and the study's name as a part of labels
     bold = {number for number, is_own in enumerate(by_user(table)) if is_own}
     study = "".join(c if c.isascii() and c.isalnum() else "-" for c in table.study)
 
@@ -141,6 +141,7 @@ def to_csv(results: Results) -> str:
     if results.study.select.tune and selected_by.key not in {column.key for column in columns}:
         columns.append(selected_by)
 
+    # A row for each run
     rows = []
     for run, is_selected in selection.ended(results):
         row: list[Any] = [_in_csv(results, key, run.point[key]) for key in keys]
@@ -162,6 +163,8 @@ def _in_csv(results: Results, key: str, value: Any) -> str:
 def write(table: StudyTable, results: Results, folder: Path) -> list[Path]:
     """Write ``table.md``, ``table.json`` and ``values.csv`` to a folder; return their paths."""
     texts = {MARKDOWN: to_markdown(table), NAME: table.to_json(), VALUES: to_csv(results)}
+    paths = []
     for name, text in texts.items():
         write_atomically(folder / name, text)
-    return [folder / name for name in texts]
+        paths.append(folder / name)
+    return paths

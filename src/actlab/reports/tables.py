@@ -23,6 +23,7 @@ def grid(table: StudyTable) -> tuple[list[str], list[list[str]]]:
     reference = table.reference_text
     columns = table.shown
 
+    # A text for each header
     lines = []
     for row in table.rows:
         line = point(table, row) | trained(table, row)
@@ -74,6 +75,7 @@ def by_user(table: StudyTable) -> list[bool]:
 
 def _filled(lines: Sequence[Mapping[str, str]]) -> tuple[list[str], list[list[str]]]:
     """Return header and rows without the columns that are empty in every row."""
+    # Columns with a text
     head = []
     for name in lines[0]:
         texts = {line[name] for line in lines}
@@ -135,11 +137,13 @@ def cost(cost: Mapping[str, Any] | None, reference: str) -> dict[str, str]:
     """Return time and memory of an update, by header; the text of an unknown value is empty."""
     cost = cost or {}
 
+    # Time in milliseconds
     milliseconds = ""
     if cost:
         milliseconds = digits(1e3 * cost["seconds_per_update"])
     line = {"ms per\nupdate": milliseconds}
 
+    # Ratios to the reference
     for head, key in (("time", "relative_to_reference"), ("memory", "bytes_relative")):
         ratio = ""
         if key in cost:
@@ -187,6 +191,7 @@ def probability(cell: Cell) -> str:
 
 def median_with_interval(cell: Cell) -> str:
     """Return median and interval, and mean and standard deviation if the paper gives the latter."""
+    # Median
     text = median(cell)
     interval_text = interval(cell)
 
@@ -208,7 +213,8 @@ def interval(cell: Cell) -> str:
     """Return the interval of the median: ``[4.00, 4.10]``; empty for a single run."""
     if cell.interval is None or cell.n < 2:
         return ""
-    low, high = (number(end, cell, diverged=cell.diverged) for end in cell.interval[:2])
+    low = number(cell.interval.low, cell, diverged=cell.diverged)
+    high = number(cell.interval.high, cell, diverged=cell.diverged)
     return f"[{low}, {high}]"
 
 
@@ -262,6 +268,8 @@ def number(value: float | None, column: Column, signed: bool = False, diverged: 
         return NONE
     if math.isfinite(value):
         return column.text(value, signed)
+
+    # Infinite values
     if column.is_epoch:
         return "never"
     if diverged:

@@ -31,7 +31,7 @@ def plot_compared(activations: Mapping[str, Activation]) -> Figure:
     x = torch.linspace(-4, 4, 801, dtype=torch.float64)
     with mpl.rc_context(style.RC):
         figure = Figure(figsize=(9, 3.4), layout="constrained")
-        left, right = figure.subplots(1, 2, sharex=True)
+        value_axes, derivative_axes = figure.subplots(1, 2, sharex=True)
 
         # Curves
         for label, activation in activations.items():
@@ -41,15 +41,15 @@ def plot_compared(activations: Mapping[str, Activation]) -> Figure:
                 left_out.append(f"{label} is not drawn: {described(error, 100)}")
                 continue
             text = style.in_legend(label)
-            left.plot(x.numpy(), value.numpy(), lw=1.6, label=text)
-            right.plot(x.numpy(), derivative.numpy(), lw=1.6, label=text)
+            value_axes.plot(x.numpy(), value.numpy(), lw=1.6, label=text)
+            derivative_axes.plot(x.numpy(), derivative.numpy(), lw=1.6, label=text)
 
         # Axes and texts
-        for axes, title in ((left, "f(x)"), (right, "f′(x)")):
+        for axes, title in ((value_axes, "f(x)"), (derivative_axes, "f′(x)")):
             _draw_axes_through_0(axes)
             axes.set(xlabel="x", title=title, xlim=(-4, 4))
         if len(left_out) < len(activations):
-            left.legend(loc="upper left")
+            value_axes.legend(loc="upper left")
         figure.supxlabel("\n".join(left_out), fontsize=7)
     return figure
 

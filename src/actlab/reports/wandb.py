@@ -100,11 +100,13 @@ class RunLogger(WandbLogger):
     def experiment(self) -> Any:
         """The wandb run, created on first use."""
         if self._experiment is None:
+            # Start the run, with metrics over Lightning's steps
             Path(str(self.save_dir)).mkdir(parents=True, exist_ok=True)
             run = self._start_run()
             run.define_metric("trainer/global_step")
             run.define_metric("*", step_metric="trainer/global_step", step_sync=True)
             self._experiment = run
+
             # `url` of an offline run prints a warning
             address = run.dir
             if self._mode == "online":
@@ -121,6 +123,7 @@ class RunLogger(WandbLogger):
     def _start_run(self) -> Any:
         arguments = {**self._wandb_init, "mode": self._mode, "reinit": "create_new"}
         del arguments["anonymous"]  # deprecated by wandb
+
         # No console capture: it would redirect the process's own output once per run.
         # No metadata: command line, folders and host name are private to this machine.
         settings = wandb.Settings(
@@ -130,14 +133,17 @@ class RunLogger(WandbLogger):
             x_disable_stats=not self._system_metrics,
             init_timeout=PATIENCE,
         )
+
         if self._mode == "online":
             try:
                 return wandb.init(**arguments, settings=settings)
             except wandb.errors.Error as error:
                 self._mode = "offline"
                 rank_zero_info(f"W&B cannot be used, the run is kept offline: {one_line(error)}")
+
+        arguments["mode"] = self._mode
         del arguments["resume"]  # has no effect offline except a warning
-        return wandb.init(**arguments | {"mode": self._mode}, settings=settings)
+        return wandb.init(**arguments, settings=settings)
 
     @rank_zero_only
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
@@ -180,6 +186,7 @@ class RunLogger(WandbLogger):
                 summary[f"last/{name}"] = series[-1]
                 continue
 
+            # Values that are not numbers are no best value
             numbers = [value for value in series if not math.isnan(value)]
             if mode == "max":
                 best = max(numbers, default=series[-1])
@@ -187,8 +194,12 @@ class RunLogger(WandbLogger):
             else:
                 best = min(numbers, default=series[-1])
                 worst = math.inf
-            summary[f"last/{name}"] = worst if self._diverged else series[-1]
-            summary[f"best/{name}"] = worst if self._diverged else best
+
+            last = series[-1]
+            if self._diverged:
+                last = best = worst
+            summary[f"last/{name}"] = last
+            summary[f"best/{name}"] = best
 
     @rank_zero_only
     def finalize(self, status: str) -> None:
@@ -220,6 +231,7 @@ def publish(
         rows: its rows.
         stage: name of an earlier stage; empty for the last one.
     """
+    # Start the run
     name = f"{study.name}-{stage}-report" if stage else f"{study.name}-report"
     logger = RunLogger(
         name=name,
@@ -229,7 +241,9 @@ def publish(
         job_type="report",
         id=id_in(folder),
     )
-    table = wandb.Table(columns=list(head), data=[list(row) for row in rows])
+
+    # Log table and pictures
+    table = wandb.Table(columns=list(head), data=list(map(list, rows)))
     contents: dict[str, Any] = {"table": table}
     for path in pictures:
         contents[f"figures/{path.stem}"] = wandb.Image(str(path))
@@ -257,6 +271,8 @@ def mode(offline: bool | None = None) -> str:
     """Return W&B's mode: as requested, else ``WANDB_MODE``, else online if an account is found."""
     if offline is not None:
         return "offline" if offline else "online"
+
+    # Without a request
     environment_mode = os.environ.get("WANDB_MODE")
     if environment_mode:
         return "offline" if environment_mode == "dryrun" else environment_mode

@@ -53,6 +53,7 @@ def _drawn_over_epochs(figure: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def workspace(study: Study, entity: str, project: str) -> ws.Workspace:
     """Return a workspace: curves and final values by setting, settings, and a comparer of runs."""
+    # A section for each kind of panels
     sections = []
     for name, panels in _sections(study).items():
         sections.append(ws.Section(name=name, panels=panels, is_open=name != "Runs"))
@@ -79,6 +80,7 @@ def report(study: Study, table: str, entity: str, project: str) -> wr.Report:
         entity: user or team.
         project: project of the runs.
     """
+    # Texts
     blocks: list[Any] = [wr.H1(study.title)]
     if table:
         blocks += [wr.H2("Table"), wr.MarkdownBlock(table)]

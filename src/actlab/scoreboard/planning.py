@@ -51,11 +51,13 @@ def planned(
             plans[name] = planned_task(name, task, [first], activations, smoke=True)
             continue
 
-        reasons = {data: missing(data_set, folder) for data, data_set in task.data.items()}
-        available = [data for data, reason in reasons.items() if not reason]
-        for data, reason in reasons.items():
+        available = []
+        for data, data_set in task.data.items():
+            reason = missing(data_set, folder)
             if reason:
                 left_out.append(f"left out: {name}, {data}: {reason}")
+            else:
+                available.append(data)
         if first in available:
             plans[name] = planned_task(name, task, available, activations, folder)
     if not plans:

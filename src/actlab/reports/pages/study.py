@@ -54,21 +54,27 @@ def write(stages: Sequence[Results], comparison: StudyTable, folder: Path) -> Pa
         for run in _runs(stage, folder):
             runs[run["id"]] = run
 
-    index = last.root.parent / INDEX
+    # Links to the page over all studies, and to files next to this page
+    index = None
+    index_file = last.root.parent / INDEX
+    if index_file.exists():
+        index = _link(index_file, folder)
+    files = [name for name in _FILES if (folder / name).exists()]
+
     return rendering.write(
         "study.html",
         folder / NAME,
         record=comparison,
         learnt_title=parameters.TITLE,
-        figures=[drawing(plot) for plot in plots.read(last)],
+        figures=list(map(drawing, plots.read(last))),
         table=table(comparison),
         heat_map=heat,
         trials=trial_table,
         seconds=duration(sum(seconds.values())),
         runs=list(runs.values()),
         config=config(selecting.study),
-        index=_link(index, folder) if index.exists() else None,
-        files=[name for name in _FILES if (folder / name).exists()],
+        index=index,
+        files=files,
     )
 
 
@@ -93,28 +99,35 @@ def _runs(results: Results, folder: Path) -> Iterator[dict[str, Any]]:
 
 def config(study: Study) -> str:
     """Return the study as YAML, in the words of study files, without empty entries."""
-    record = {key: getattr(study, key) for key in _CONFIG}
-    record["stages"] = []
+    # Stages and blocks as in study files
+    stages = []
     for stage in study.stages:
         entries = vars(stage).items()
-        record["stages"].append({key: value for key, value in entries if value is not None})
-    record["blocks"] = []
+        stages.append({key: value for key, value in entries if value is not None})
+    blocks = []
     for block in study.blocks:
-        record["blocks"].append(
+        blocks.append(
             {"name": block.name, "grid": block.grid, "set": block.settings, "base": block.base}
         )
 
+    # Leave out what is empty
+    record = {key: getattr(study, key) for key in _CONFIG}
+    record["stages"] = stages
+    record["blocks"] = blocks
     filled = {key: value for key, value in record.items() if value not in ((), [], {}, None)}
     return written(shareable(filled), allow_unicode=True, width=100)
 
 
 def table(record: StudyTable) -> dict[str, Any]:
     """Return columns and rows of the table, as the template shows them."""
-    points = [tables.point(record, row) for row in record.rows]
-
     # A colour for each activation
-    labels = [record.label(row) for row in record.rows]
-    users = {label for label, row in zip(labels, record.rows, strict=True) if record.is_own(row)}
+    users = set()
+    labels = []
+    for row in record.rows:
+        label = record.label(row)
+        labels.append(label)
+        if record.is_own(row):
+            users.add(label)
     colours = style.colours(labels, users)
 
     # The cells of each column, with the positions of their marks
@@ -123,13 +136,14 @@ def table(record: StudyTable) -> dict[str, Any]:
         cells = [row.columns[number] for row in record.rows]
         columns.append(list(zip(cells, _positions(cells), strict=True)))
 
+    # The other texts of each row
     rows = []
-    for row, point, label in zip(record.rows, points, labels, strict=True):
+    for row, label in zip(record.rows, labels, strict=True):
         *selected, tried, runs = tables.trained(record, row).values()
         costs = tables.cost(row.cost, record.reference_text)
         rows.append(
             {
-                "labels": list(point.values()),
+                "labels": list(tables.point(record, row).values()),
                 "chosen": [text or tables.NONE for text in selected],
                 "settings": tried,
                 "runs": runs,
@@ -140,9 +154,11 @@ def table(record: StudyTable) -> dict[str, Any]:
             }
         )
 
-    names = short_names([*record.rows[0].point, *record.tuned])
+    # Headers
+    top_row = record.rows[0]
+    names = short_names([*top_row.point, *record.tuned])
     return {
-        "points": list(points[0]),
+        "points": list(tables.point(record, top_row)),
         "tuned": [names[key] for key in record.tuned],
         "columns": columns,
         "rows": rows,
@@ -151,22 +167,21 @@ def table(record: StudyTable) -> dict[str, Any]:
 
 def _positions(cells: Sequence[Cell]) -> list[dict[str, float]]:
     """Return the positions of the marks of each cell, in percent of the range of all marks."""
-    values_by_cell = [_marked_values(cell) for cell in cells]
+    # The range of all marks
+    marks_by_cell = []
     values: list[float] = []
-    for marks in values_by_cell:
+    for cell in cells:
+        marks = _marked_values(cell)
+        marks_by_cell.append(marks)
         values += marks.values()
     low = min(values, default=0.0)
     span = max(values, default=0.0) - low
 
-    positions = []
-    for marks in values_by_cell:
-        if span:
-            for name, value in marks.items():
-                marks[name] = round(100 * (value - low) / span, 2)
-        else:
-            marks = dict.fromkeys(marks, 50.0)
-        positions.append(marks)
-    return positions
+    # Equal marks are in the middle
+    for marks in marks_by_cell:
+        for name, value in marks.items():
+            marks[name] = round(100 * (value - low) / span, 2) if span else 50.0
+    return marks_by_cell
 
 
 def _marked_values(cell: Cell) -> dict[str, float]:
@@ -188,6 +203,7 @@ def heat_map(results: Results) -> dict[str, Any] | None:
 
     They are medians over the runs that the selection used. None if a single setting was tried.
     """
+    # Keep the results of the runs that the selection used
     used = results.chose
     if used:
         if not used <= {run.id for run in results.runs}:
@@ -205,6 +221,7 @@ def heat_map(results: Results) -> dict[str, Any] | None:
     if most < 2 or len(settings) < 2 or not results.results:
         return None
 
+    # A row for each group
     rows = []
     for group in results.groups:
         label = _text(results, group.point) or "all"
@@ -222,22 +239,25 @@ def trials(searched: Results, compared: Results) -> dict[str, Any] | None:
     """Return the trials of a search with their medians of the selection metric; else None."""
     if not any(stage.search for stage in searched.study.stages):
         return None
-    settings: list[Setting] = []
+
+    # The grid point of each trial
+    trial_points: list[tuple[Setting, Point]] = []
     for group in searched.groups:
-        settings += group.settings
-    points = [setting.runs[0].point for setting in settings]
+        for setting in group.settings:
+            trial_points.append((setting, setting.runs[0].point))
 
     # Show the keys in which trials differ
     keys = []
     for key in searched.study.keys:
-        if len({point.only([key]) for point in points}) > 1:
+        if len({point.only([key]) for _, point in trial_points}) > 1:
             keys.append(key)
     names = short_names(keys)
 
+    # A row for each trial
     column = selection.selected_by(searched.study)
     selected = {group.point | group.settings[0].tuned for group in compared.groups}
     rows = []
-    for setting, point in zip(settings, points, strict=True):
+    for setting, point in trial_points:
         ended = _ended(searched, setting)
         score = None
         if ended:
@@ -272,12 +292,19 @@ def _heat_row(results: Results, group: Group, texts: Sequence[str]) -> list[dict
     selected = selection.chosen(results, group)
 
     # Score the settings with runs that have ended
-    settings = {_text(results, setting.tuned): setting for setting in group.settings}
-    ended = {text: _ended(results, setting) for text, setting in settings.items()}
-    scored = [text for text, number in ended.items() if number]
-    values = selection.scores(results, [settings[text] for text in scored])
+    settings = {}
+    ended = {}
+    scored = {}
+    for setting in group.settings:
+        text = _text(results, setting.tuned)
+        settings[text] = setting
+        ended[text] = _ended(results, setting)
+        if ended[text]:
+            scored[text] = setting
+    values = selection.scores(results, list(scored.values()))
     scores = dict(zip(scored, values, strict=True))
 
+    # A cell for each setting of the heat map
     cells = []
     for text in texts:
         score_text = tables.NONE
@@ -312,12 +339,14 @@ def _shade(text: str, row: Mapping[str, float], mode: str) -> float:
 
 def drawing(plot: Plot) -> dict[str, Any]:
     """Return a figure for the script: its panels, and colours of labels on light and dark."""
+    # A colour for each label
     colours = style.colours((line.label for line in plot.lines), plot.users)
     legend = []
     for label, colour in colours.items():
         dark = style.on_dark(colour)
         legend.append({"label": label, "light": colour, "dark": dark, "own": label in plot.users})
 
+    # The kinds of lines that a reader can hide
     kinds = plot.kinds
     if any(line.curve.shaded for line in plot.lines):
         kinds.append("bands")
