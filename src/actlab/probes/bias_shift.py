@@ -114,7 +114,8 @@ def layers_of(task: Task, batch: Batch, numbers: Sequence[int] | None = None) ->
         ActlabError: for a network with other logits or layers, and for a number without a layer.
     """
     # Record the inputs and outputs of linear layers
-    network = copy.deepcopy(task.network).double()
+    network = copy.deepcopy(task.network)
+    network.double()
     calls: list[tuple[Tensor, Tensor]] = []
 
     def record(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
@@ -126,7 +127,14 @@ def layers_of(task: Task, batch: Batch, numbers: Sequence[int] | None = None) ->
         if isinstance(module, nn.Linear) and not name.startswith(inside_activations):
             module.register_forward_hook(record)
 
-    inputs = [x.double() if x.is_floating_point() else x for x in task.inputs(batch)]
+    # Take numbers in float64, and leave tokens
+    inputs = []
+    for x in task.inputs(batch):
+        if x.is_floating_point():
+            x = x.double()
+        inputs.append(x)
+
+    # Differentiate log probabilities by net inputs
     labels = batch[-1]
     with torch.enable_grad(), torch.autocast(labels.device.type, enabled=False):
         logits = network(*inputs)
@@ -149,6 +157,7 @@ def _checked_numbers(
     hidden: Mapping[int, tuple[Tensor, Tensor]], numbers: Sequence[int] | None
 ) -> list[int]:
     """Return the numbers of the layers to measure, by default all."""
+    # A unit has one value for each sample
     for inputs, _ in hidden.values():
         if inputs.dim() != 2:
             raise ActlabError(
@@ -157,6 +166,7 @@ def _checked_numbers(
     if numbers is None:
         return list(hidden)
 
+    # Layers that the network lacks
     absent = [number for number in numbers if number not in hidden]
     if absent:
         raise ActlabError(
@@ -183,6 +193,7 @@ def over_labels(
     if not outputs:
         return weights, observed
 
+    # Add up label by label
     p = log_p.detach().exp()
     for label in range(p.shape[-1]):
         p_label = p[:, label].unsqueeze(-1)
@@ -216,6 +227,8 @@ class Sums:
         """Add a batch."""
         ones = torch.ones_like(layer.a[:, :1])
         a = torch.cat([layer.a, ones], 1).T.contiguous()
+
+        # Products ã_i ã_j of each pair i ≤ j, (pairs, B)
         products = torch.cat([row * a[i:] for i, row in enumerate(a)])
         self.weighted.addmm_(layer.weight.T, products.T)
         self.pairs += products.sum(1)
@@ -242,8 +255,13 @@ class Sums:
         full[:, columns, rows] = values
 
         # The last row and column belong to the bias
-        mean = self.pairs[columns == size - 1][:-1] / self.samples
-        return theory.Moments(full[:, :-1, :-1], full[:, :-1, -1], full[:, -1, -1], mean)
+        sums = self.pairs[columns == size - 1][:-1]
+        return theory.Moments(
+            A=full[:, :-1, :-1],
+            b=full[:, :-1, -1],
+            c=full[:, -1, -1],
+            mean=sums / self.samples,
+        )
 
 
 def measure(sums: Sums) -> dict[tuple[str, str], float]:
@@ -257,6 +275,7 @@ def measure(sums: Sums) -> dict[tuple[str, str], float]:
     g0 = gradient[:, -1]
     update, bias = theory.natural_update(moments, g, g0)
 
+    # The correction factor and the shifts
     distance = (theory.correction(moments) - 1).abs()
     for q in QUANTILES:
         metrics["k_distance", f",quantile={q}"] = quantile(distance, q)
@@ -264,22 +283,29 @@ def measure(sums: Sums) -> dict[tuple[str, str], float]:
     metrics["shift_of_gradient", ""] = quantile(shift.abs())
     shift = theory.bias_shift(moments.mean, update, bias)
     metrics["shift_of_natural_gradient", ""] = quantile(shift.abs())
-    cosine = torch.cosine_similarity(
-        torch.cat((g, g0.unsqueeze(-1)), -1), torch.cat((update, bias.unsqueeze(-1)), -1), dim=-1
-    )
+
+    # The angle between both updates, bias included
+    full_gradient = torch.cat((g, g0.unsqueeze(-1)), -1)
+    full_update = torch.cat((update, bias.unsqueeze(-1)), -1)
+    cosine = torch.cosine_similarity(full_gradient, full_update, dim=-1)
     metrics["cosine", ""] = quantile(cosine)
+
+    # Inputs
     metrics["mean_length", ""] = quantile(moments.mean_q.norm(dim=-1))
-    metrics["constant_inputs", ""] = float((~varies).sum(-1).double().mean())
+    constant = (~varies).sum(-1)
+    metrics["constant_inputs", ""] = float(constant.double().mean())
 
     # All units
     is_moved = sums.moving > 0
     moved = int(is_moved.sum())
-    metrics["unmoved_units", ""] = float((~is_moved).double().mean())
+    unmoved_share = (~is_moved).double().mean()
+    metrics["unmoved_units", ""] = float(unmoved_share)
     metrics["singular_units", ""] = (moved - len(distance)) / len(is_moved)
     weight = sums.moments().c[is_moved] * sums.samples
     effective = weight.square() / sums.squares[is_moved]
     metrics["effective_samples", ""] = quantile(effective)
 
+    # Pairs of incoming units
     mean, absolute_mean = correlations(sums.equal_moments(), sums.samples)
     metrics["correlation", ""] = mean
     metrics["absolute_correlation", ""] = absolute_mean
@@ -302,6 +328,7 @@ def regular_units(sums: Sums) -> tuple[theory.Moments, Tensor, Tensor]:
     has_samples = (number > 0) & (sums.moving[is_moved] > number)
     is_regular = has_samples & theory.is_definite(moments.variance_q)
 
+    # From moved units to all units
     units = is_moved.clone()
     units[is_moved] = is_regular
     return moments.of_units(is_regular), varies[is_regular], units

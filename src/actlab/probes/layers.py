@@ -48,11 +48,13 @@ class LayerGradients(EachRun):
         self.samples = samples
 
     def _measure(self, task: Task, data: Any, device: torch.device) -> Metrics:
+        # Inputs and gradients of each layer, batch by batch
         parts: dict[int, list[Layer]] = {}
         for batch in first_batches(data, self.samples, device):
             for number, layer in layers_of(task, batch).items():
                 parts.setdefault(number, []).append(layer)
 
+        # Statistics of each layer
         metrics: Metrics = {}
         gradients = []
         for number, batches in parts.items():
@@ -74,6 +76,7 @@ def statistics(layer: Layer) -> dict[str, float]:
     second = a.T @ a / samples
     moments = Moments(second[None], mean[None], torch.ones_like(mean[:1]), mean)
 
+    # The gradient of weights and bias, and the shift of net inputs by it
     gradient = layer.observed.T @ a / samples
     bias_gradient = layer.observed.mean(0)
     shift = gradient @ mean + bias_gradient
@@ -126,6 +129,7 @@ class NetInputs(EachRun):
             inputs, _ = _observed(task, batch)
             parts.append(inputs)
 
+        # Distances of each layer
         metrics: Metrics = {}
         for number, batches in enumerate(zip(*parts, strict=True), 1):
             z = wide(torch.cat(batches))
@@ -143,10 +147,14 @@ class NetInputs(EachRun):
 
 def kolmogorov(z: Tensor) -> Tensor:
     """Return the Kolmogorov distance of each column to N(0, 1): ``(B, U)`` → ``(U,)``."""
-    below: Tensor = torch.special.ndtr(z.sort(0).values)
+    expected: Tensor = torch.special.ndtr(z.sort(0).values)
+
+    # The empirical distribution before and after each value
     counts = torch.arange(len(z) + 1, dtype=z.dtype, device=z.device)
     steps = counts.unsqueeze(-1) / len(z)
-    return torch.maximum((below - steps[:-1]).amax(0), (steps[1:] - below).amax(0))
+    above = (expected - steps[:-1]).amax(0)
+    below = (steps[1:] - expected).amax(0)
+    return torch.maximum(above, below)
 
 
 class PassedNoise(EachRun):
@@ -178,20 +186,20 @@ class PassedNoise(EachRun):
         # By layer: variances of outputs and of net inputs, numbers of deactivated and of all units
         sums: dict[int, Tensor] = {}
         start = 0
-        for x, *others in first_batches(data, self.samples, device):
+        for x, *targets in first_batches(data, self.samples, device):
             # Run the network on each draw of the noise
             position = Position((0,), 0, torch.arange(start, start + len(x), device=x.device))
             noise = 2 * uniform_at(position, "passed noise", (self.draws, *x.shape[1:])) - 1
             start += len(x)
-            clean_inputs, _ = _observed(task, (x, *others))
+            clean_inputs, _ = _observed(task, (x, *targets))
             draws = []
             for n in range(self.draws):
                 noisy = x + self.strength * noise[:, n].to(x.dtype)
-                draws.append(_observed(task, (noisy, *others)))
+                draws.append(_observed(task, (noisy, *targets)))
 
             # Add up the variances of deactivated units
             for index, z in enumerate(clean_inputs):
-                low = wide(z) < 0
+                low = wide(z) < 0  # deactivated without noise
                 inputs = wide(torch.stack([inputs[index] for inputs, _ in draws]))
                 outputs = wide(torch.stack([outputs[index] for _, outputs in draws]))
                 total = torch.tensor(float(low.numel()), device=low.device).double()
@@ -203,6 +211,7 @@ class PassedNoise(EachRun):
                 ]
                 sums[index + 1] = sums.get(index + 1, 0) + torch.stack(values)
 
+        # Shares
         metrics: Metrics = {}
         for number, layer_sums in sums.items():
             output_variance, input_variance, low_count, count = layer_sums.tolist()
@@ -250,6 +259,8 @@ class BlockGradients(EachRun):
 
         for block in blocks:
             block.register_forward_pre_hook(record)
+
+        # Differentiate the loss by them
         with torch.enable_grad():
             loss = task.measure(network, batch)["loss"].mean()
             gradients = torch.autograd.grad(loss.sum(), block_inputs)

@@ -72,6 +72,8 @@ class EachRun(ABC):
     def __call__(self, subject: Subject, data: Any) -> Iterator[Measured]:
         """Yield all metrics of each layer or block."""
         runs = [self._measure(task, data, subject.device) for task in subject.apart()]
+
+        # All runs have the same metrics
         for metric, condition in runs[0]:
             values = torch.tensor([metrics[metric, condition] for metrics in runs])
             yield Measured("", metric, condition, values)
@@ -99,7 +101,9 @@ class Evaluation:
         for batch in getattr(data, f"{self.split}_dataloader")():
             placed = tuple(tensor.to(subject.device) for tensor in as_batch(batch))
             _add(means, subject.measured(placed, shared=True))
-        for name, values in subject.members[0].reported(means.take_all()).items():
+
+        reported = subject.members[0].reported(means.take_all())
+        for name, values in reported.items():
             yield Measured(self.split, name, "", values)
 
 
@@ -134,19 +138,21 @@ class InputNoise:
         means = {a: Means() for a in self.strengths}
         start = 0
         for batch in getattr(data, f"{self.split}_dataloader")():
-            x, *others = (tensor.to(subject.device) for tensor in as_batch(batch))
+            x, *targets = (tensor.to(subject.device) for tensor in as_batch(batch))
             if not x.is_floating_point():
                 raise ActlabError(
                     f"input noise on inputs of {x.dtype}: it requires real numbers, not tokens"
                 )
 
-            # The noise depends on the samples alone
+            # Draw noise that depends on the samples alone
             position = Position((0,), 0, torch.arange(start, start + len(x), device=x.device))
             noise = 2 * uniform_at(position, "input noise", x.shape[1:]) - 1
             start += len(x)
+
+            # Measure under each strength
             for a in self.strengths:
                 noisy = x + a * noise.to(x.dtype)
-                _add(means[a], subject.measured((noisy, *others), shared=True))
+                _add(means[a], subject.measured((noisy, *targets), shared=True))
 
         for a in self.strengths:
             reported = subject.members[0].reported(means[a].take_all())

@@ -59,8 +59,11 @@ def unit_moments(a: Tensor, delta: Tensor) -> Moments:
         delta: δ of each unit, ``(S, U)``.
     """
     weight = delta.square().T / len(a)  # (U, S)
-    second = torch.stack([(w.unsqueeze(-1) * a).T @ a for w in weight])
-    return Moments(second, weight @ a, weight.sum(-1), a.mean(0))
+    second = []
+    for unit_weight in weight:
+        weighted = unit_weight.unsqueeze(-1) * a
+        second.append(weighted.T @ a)
+    return Moments(torch.stack(second), weight @ a, weight.sum(-1), a.mean(0))
 
 
 def varying(moments: Moments, samples: int) -> Tensor:
@@ -94,8 +97,10 @@ def natural_update(moments: Moments, g: Tensor, g0: Tensor) -> tuple[Tensor, Ten
     """
     A, b, c, _ = moments
     mean = moments.mean_q
-    s = (1 + dot(mean, torch.linalg.solve(moments.variance_q, mean))) / c
-    bias = s * (g0 - dot(b, torch.linalg.solve(A, g)))
+    scaled_mean = torch.linalg.solve(moments.variance_q, mean)
+    s = (1 + dot(mean, scaled_mean)) / c
+    scaled_g = torch.linalg.solve(A, g)
+    bias = s * (g0 - dot(b, scaled_g))
     weights = torch.linalg.solve(A, g - bias.unsqueeze(-1) * b)
     return weights, bias
 
@@ -111,7 +116,8 @@ def correction(moments: Moments) -> Tensor:
     k = 1 + (E_q(a) − E_p(a))ᵀ Var_q⁻¹(a) E_q(a).
     """
     mean_q = moments.mean_q
-    return 1 + dot(mean_q - moments.mean, torch.linalg.solve(moments.variance_q, mean_q))
+    scaled_mean = torch.linalg.solve(moments.variance_q, mean_q)
+    return 1 + dot(mean_q - moments.mean, scaled_mean)
 
 
 def is_definite(variance: Tensor) -> Tensor:
@@ -129,7 +135,8 @@ def is_definite(variance: Tensor) -> Tensor:
     bound = scaled.abs().sum(-1).amax(-1)  # at least the largest eigenvalue
     rounding = size * torch.finfo(scaled.dtype).eps * bound
     eye = torch.eye(size, dtype=scaled.dtype, device=scaled.device)
-    failed: Tensor = torch.linalg.cholesky_ex(scaled - rounding[..., None, None] * eye).info
+    shifted = scaled - rounding[..., None, None] * eye
+    failed: Tensor = torch.linalg.cholesky_ex(shifted).info
     return failed == 0
 
 

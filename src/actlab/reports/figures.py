@@ -105,6 +105,7 @@ def _set_axes(ax: Axes, panel: Panel, width: int) -> None:
 
 
 def _set_x_axis(ax: Axes, panel: Panel) -> None:
+    # From epoch 0, or from the smallest condition
     positions = np.concatenate([line.curve.x for line in panel.lines])
     low = 0.0
     high = float(positions.max())
@@ -116,6 +117,7 @@ def _set_x_axis(ax: Axes, panel: Panel) -> None:
         ax.set_xticks([low])
         return
 
+    # Epochs fill the axis, conditions leave a margin
     margin = 0.0
     if not panel.over_epochs:
         margin = 0.02 * (high - low)

@@ -147,12 +147,15 @@ def limits(panel: Panel) -> tuple[float, float]:
         return panel.ylim
 
     values = np.concatenate([_drawn_values(line, panel) for line in panel.lines])
+
+    # A logarithmic axis has no 0
     if panel.log:
         values = values[values > 0]
         if not values.size:
             return panel.scale / 1.5, panel.scale * 1.5
         return float(values.min()) / 1.5, float(values.max()) * 1.5
 
+    # Without values, the axis is from 0 to 1 in stored units
     low = 0.0
     high = panel.scale
     if values.size:
@@ -168,6 +171,8 @@ def _drawn_values(line: Line, panel: Panel) -> Any:
     """Return the finite values of a line that the y axis should contain, in drawn units."""
     x = line.curve.x
     band = line.curve.band
+
+    # Ignore the first tenth of epochs
     begin = -np.inf
     if panel.over_epochs and not panel.log:
         begin = x[-1] / 10
@@ -178,6 +183,7 @@ def _drawn_values(line: Line, panel: Panel) -> Any:
         curves.append(band.median)
     drawn = [panel.scale * values[(x >= begin) & np.isfinite(values)] for values in curves]
 
+    # Published values as far as our line goes
     if line.published:
         published_x = np.asarray(line.published.x)
         values = np.asarray(line.published.values)
@@ -240,6 +246,7 @@ def read_curves(entry: Mapping[str, Any], figure: str) -> PublishedCurves:
             location = f"In figure {figure!r}."
             raise unknown("name in published curves", str(name), file_names, location)
 
+    # Curves by panel, activation and curve
     stretch = float(entry.get("stretch", 1.0))
     curves = {}
     for key, rows in frame.groupby([*_TEXT_COLUMNS]):
@@ -260,6 +267,7 @@ def _table(file: str) -> pd.DataFrame:
             text = f"file of published curves not found: {file!r}; {_EXPECTED}"
             raise ActlabError(text) from None
 
+    # Columns with checked types
     types = dict.fromkeys(_TEXT_COLUMNS, str) | dict.fromkeys(_NUMBER_COLUMNS, float)
     try:
         # A panel may be called NA, or 1
@@ -268,6 +276,7 @@ def _table(file: str) -> pd.DataFrame:
         text = f"{file} cannot be read as published curves ({one_line(error)}); {_EXPECTED}"
         raise ActlabError(text) from error
 
+    # Reject missing columns and numbers
     missing = [column for column in _COLUMNS if column not in frame]
     if missing:
         raise ActlabError(f"{file} lacks the columns {', '.join(missing)}; {_EXPECTED}")

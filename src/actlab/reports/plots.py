@@ -67,11 +67,13 @@ def read_entry(results: Results, entry: Mapping[str, Any]) -> Plot | None:
         if lines:
             panels.append(panel_of(results, keys, lines))
 
+    # Without a line, the study has not been run
     if not panels:
         if results.results and not results.finished:
             return None
         raise _without_runs(results, figure, fixed)
 
+    # Our caption, then the caption of the study's file
     text = caption(results, panels, fixed)
     if entry.get("caption"):
         text = f"{text} {entry['caption']}"
@@ -99,6 +101,7 @@ def checked(results: Results, entry: Mapping[str, Any]) -> list[dict[str, Any]]:
     Raises:
         ActlabError: for an unknown grid key, metric, condition or published curve.
     """
+    # Published curves of the whole figure
     figure = str(entry.get("name", "curves"))
     published = read_curves(entry.get("published") or {}, figure)
 
@@ -277,6 +280,7 @@ def _reading_text(results: Results, panel: Mapping[str, Any]) -> str:
     """Return where the values of runs are read, and under which condition."""
     parts = []
     if not panel["over_epochs"]:
+        # Which epoch is read
         at = str(read_where(panel.get("at", "last"), results.study))
         text = place(at)
         if text.startswith("epoch"):
@@ -452,6 +456,7 @@ def _learnt_lines(runs: Sequence[Kept]) -> Iterator[Line]:
             high = np.median(highest - start, axis=0)
             band = band._replace(low=low, high=high)
 
+        # The line of the layer
         x = np.array(with_layer[0][LEARNT]["x"])
         curve = Curve(x, band, len(with_layer), over_channels=over_channels)
         yield Line(f"layer {layer}", LEARNT, curve, None)

@@ -125,6 +125,7 @@ def _panel(planned: Results, panel: Mapping[str, Any], figure_rows: pd.DataFrame
     """Return a panel from the rows of its figure, whose title has the number of runs."""
     title = str(panel.get("title") or panel["number"])
     rows = figure_rows[figure_rows["panel"] == title]
+    # A panel without any curve says so
     lines = list(_lines(rows, panel))
 
     if not lines:

@@ -208,6 +208,7 @@ def show_ratios(ax: Axes, low: float, high: float, most: int) -> None:
     if len(inside) > 2 * most:
         inside = [tick for tick in powers if low <= tick <= high]
 
+    # Let matplotlib find ticks where few fit
     locator: FixedLocator | MaxNLocator = MaxNLocator(most, steps=[1, 2, 5, 10])
     if len(inside) > 2:
         locator = FixedLocator(inside)

@@ -113,12 +113,14 @@ def _latex_caption(table: StudyTable, title: str, head: Iterable[str]) -> str:
 
 def _correction_text(table: StudyTable) -> str:
     """Return the sentence on what p-values are corrected for."""
+    # The number of comparisons in each family
     families = []
     for family in FAMILIES:
         number = table.correction(family).comparisons
         if number:
             families.append(f"{number} {family}")
 
+    # Looks before the study was extended
     looks = ""
     if table.looks:
         looks = f" and for {table.looks + 1} looks"

@@ -81,10 +81,13 @@ def narrow(table: StudyTable) -> list[Text | Table]:
 def _table(head: Sequence[str], body: Sequence[Sequence[str]], by_user: Sequence[bool]) -> Table:
     """Return a table; the user's rows are bold, and marked for output without styles."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+
+    # Names of rows on the left, numbers on the right
     for index, name in enumerate(head):
         justify: Literal["left", "right"] = "right" if index else "left"
         table.add_column(Text(name), justify=justify, overflow="fold")
 
+    # Mark the user's rows
     for row, is_own in zip(body, by_user, strict=True):
         label, *cells = row
         style = ""

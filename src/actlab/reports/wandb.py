@@ -75,6 +75,7 @@ class RunLogger(WandbLogger):
         system_metrics: bool = False,
         modes: Mapping[str, str] | None = None,
     ) -> None:
+        # What this class adds to Lightning's
         self._mode = mode(offline)
         self._system_metrics = system_metrics
         self._logged: dict[str, list[float]] = {}

@@ -90,6 +90,7 @@ def _draw_panel(
     ax.set_title(name)
     ax.axvline(1, color=style.GREY, lw=0.8, zorder=1)
 
+    # Data sets below each other in the row of an activation, with a marker of its own for each
     low = 0.99
     high = 1.01
     for number, (ratios, marker) in enumerate(zip(by_data.values(), cycle(_MARKERS))):
@@ -114,6 +115,7 @@ def _draw_panel(
             low = min(low, ratio.low)
             high = max(high, ratio.high)
 
+    # Show all intervals
     style.show_ratios(ax, low, high, most=3)
     margin = (high / low) ** 0.06
     ax.set_xlim(low / margin, high * margin)

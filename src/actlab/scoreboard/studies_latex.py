@@ -22,6 +22,7 @@ _READING = (
 
 def of_studies(studies: Sequence[StudyTable], title: str = "") -> str:
     """Return the table; by default its title names what the studies compared."""
+    # A heading for each grid point, then its rows
     lines: list[list[str]] = []
     bold: set[int] = set()
     for study in studies:
@@ -59,6 +60,7 @@ def _cells(cell: Cell) -> list[str]:
 
 def _caption(studies: Sequence[StudyTable], title: str) -> str:
     """Return the title, how to read the table, and which studies differ from complete ones."""
+    # Studies by what sets them apart
     without_columns = []
     unfinished = []
     diverged = []
@@ -73,6 +75,7 @@ def _caption(studies: Sequence[StudyTable], title: str) -> str:
         if study.on_samples:
             on_samples.append(study.study)
 
+    # A sentence on each kind
     remarks = {
         "Left out without a recorded metric": without_columns,
         "Unfinished": unfinished,

@@ -62,6 +62,7 @@ def of_scoreboard(user_tables: Mapping[DataName, StudyTable]) -> dict[DataName, 
     tables = {}
     for task_name, task in definition.load().tasks.items():
         for data_name, data_set in task.data.items():
+            # Read the stored table and submissions
             file = resource(data_set.table) / study_table.NAME
             table = study_table.read(file, "reinstall actlab")
             rows = [*table.rows, *submitted_rows(task_name, data_name)]

@@ -375,6 +375,8 @@ def _panel(plot: Plot, panel: Panel) -> dict[str, Any]:
 def _line(plot: Plot, line: Line, scale: float) -> dict[str, Any]:
     kind = plot.kind_of(line)
     band = line.curve.band
+
+    # The published curve as x and y
     published = None
     if line.published:
         published = [_rounded(line.published.x), _rounded(line.published.values)]
