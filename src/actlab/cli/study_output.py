@@ -142,12 +142,12 @@ def draw_for_paper(shown: Results, folder: Path, paper: Paper) -> None:
 
 def publish(shown: Results, table: StudyTable, folder: Path, written: Iterable[Path]) -> None:
     """Log the table, the PNG figures among the written files, and curves of the activations to W&B."""
-    from actlab.reports import style, tables, units, wandb
+    from actlab.reports import activation_figures, style, tables, wandb
 
     activations = [run.unit for run in shown.runs if run.unit]
     text = printer(activations)
-    figure = units.plot_compared({text(unit): unit for unit in activations})
-    picture = style.write(figure, folder / "figures" / "units.png", dpi=units.DPI)
+    figure = activation_figures.plot_compared({text(unit): unit for unit in activations})
+    picture = style.write(figure, folder / "figures" / "units.png", dpi=activation_figures.DPI)
     pictures = [*(path for path in written if path.suffix == ".png"), picture]
     stage = "" if folder == shown.root else folder.name
     wandb.publish(shown.study, folder, pictures, *tables.grid(table), stage=stage)

@@ -54,7 +54,7 @@ def plot_compared(activations: Mapping[str, Activation]) -> Figure:
     return figure
 
 
-def plot_units() -> Figure:
+def plot_activations() -> Figure:
     """Return a figure of value and derivative of every activation.
 
     For stochastic activations, draws in training mode appear as faint dots under the curve of
