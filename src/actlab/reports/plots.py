@@ -444,12 +444,13 @@ def _learnt_lines(runs: Sequence[Kept]) -> Iterator[Line]:
         with_layer = [run for run in runs if layer in run[LEARNT] and layer in run[INITIAL]]
         if not with_layer:
             continue
-        start = _values(with_layer, INITIAL, layer)
-        band = median_band(_values(with_layer, LEARNT, layer) - start)
+        start = _values((run[INITIAL] for run in with_layer), layer)
+        end = _values((run[LEARNT] for run in with_layer), layer)
+        band = median_band(end - start)
 
         # Put the lowest and highest channel in place of the interval over seeds
-        lowest = _values(with_layer, LOWEST, layer)
-        highest = _values(with_layer, HIGHEST, layer)
+        lowest = _values((run.get(LOWEST, {}) for run in with_layer), layer)
+        highest = _values((run.get(HIGHEST, {}) for run in with_layer), layer)
         over_channels = len(lowest) == len(highest) == len(with_layer)
         if over_channels:
             low = np.median(lowest - start, axis=0)
@@ -462,6 +463,6 @@ def _learnt_lines(runs: Sequence[Kept]) -> Iterator[Line]:
         yield Line(f"layer {layer}", LEARNT, curve, None)
 
 
-def _values(runs: Sequence[Kept], kind: str, layer: str) -> Any:
-    """Return the stored values of a layer in each run that has them."""
-    return np.array([run[kind][layer] for run in runs if layer in run.get(kind, {})])
+def _values(curves: Iterable[Mapping[str, Any]], layer: str) -> Any:
+    """Return the values of a layer, from the curves of each run that stored them."""
+    return np.array([layers[layer] for layers in curves if layer in layers])
