@@ -14,7 +14,7 @@ from rich.table import Table
 from actlab.activations import entry, names
 from actlab.cli.parser import Parser
 from actlab.errors import ActlabError
-from actlab.reports import style, units
+from actlab.reports import activation_figures, style
 
 
 def main(argv: Sequence[str]) -> None:
@@ -24,7 +24,7 @@ def main(argv: Sequence[str]) -> None:
         path = Path(args.plot)
         if path.suffix not in (".png", ".svg"):
             raise ActlabError(f"cannot draw {path.name!r}: the suffix must be .png or .svg")
-        print(style.write(units.plot_units(), path, dpi=units.DPI))
+        print(style.write(activation_figures.plot_activations(), path, dpi=activation_figures.DPI))
         return
 
     console = Console(file=sys.stdout)

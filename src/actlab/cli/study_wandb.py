@@ -21,13 +21,15 @@ def publish(results: Results, table: StudyTable, folder: Path, written: Iterable
         folder: folder of table and figures, of a stage or of the whole study.
         written: the files of the study, whose PNG figures are logged.
     """
-    from actlab.reports import style, tables, units, wandb
+    from actlab.reports import activation_figures, style, tables, wandb
 
     # Draw the activations
     activations = [run.unit for run in results.runs if run.unit]
     write = printer(activations)
-    figure = units.plot_compared({write(activation): activation for activation in activations})
-    picture = style.write(figure, folder / "figures" / "units.png", dpi=units.DPI)
+    figure = activation_figures.plot_compared(
+        {write(activation): activation for activation in activations}
+    )
+    picture = style.write(figure, folder / "figures" / "units.png", dpi=activation_figures.DPI)
 
     # Log table and figures
     pictures = [path for path in written if path.suffix == ".png"]
