@@ -82,7 +82,7 @@ class ClassificationTask(Task):
             seed,
             metrics,
         )
-        for name, metric in self.metrics.metrics.items():
+        for name, metric in self.metrics.templates.items():
             classes = getattr(metric, "num_classes", None)
             if classes not in (None, num_classes):
                 raise ActlabError(

@@ -85,14 +85,14 @@ def laplacian(u: Tensor, points: Tensor) -> Tensor:
     if not gradient.requires_grad:
         return total
     for axis in range(points.shape[-1]):
-        (second,) = torch.autograd.grad(
+        (second_derivatives,) = torch.autograd.grad(
             gradient[..., axis].sum(),
             points,
             create_graph=True,
             allow_unused=True,
             materialize_grads=True,
         )
-        total = total + second[..., axis : axis + 1]
+        total = total + second_derivatives[..., axis : axis + 1]
     return total
 
 

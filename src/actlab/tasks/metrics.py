@@ -28,16 +28,16 @@ _REJECTIONS = (ValueError, RuntimeError, TypeError, IndexError)
 class Metrics:
     """The metrics of one task. Each evaluation has states of its own, which end with its result.
 
-    ``metrics`` are copied for each evaluation and never updated themselves. Their names must differ
-    from ``reserved`` names and fit ``val/name``.
+    The names of ``metrics`` must differ from ``reserved`` names and fit ``val/name``.
     """
 
     def __init__(self, metrics: Mapping[str, Metric] | None, reserved: Collection[str]) -> None:
-        self.metrics = dict(metrics or {})
+        # The metrics themselves, which are never updated
+        self.templates = dict(metrics or {})
         # The copies by split, then by name
         self._running: dict[str, dict[str, Metric]] = {}
 
-        for name in self.metrics:
+        for name in self.templates:
             if not re.fullmatch(r"[\w-]+", name) or name in reserved:
                 raise ActlabError(
                     f"{KEY}.{name}: give the metric a name of letters, digits, _ and -, other than "
@@ -45,12 +45,12 @@ class Metrics:
                 )
 
     def __bool__(self) -> bool:
-        return bool(self.metrics)
+        return bool(self.templates)
 
     @property
     def numbers(self) -> list[str]:
         """Names of the metrics whose results are numbers."""
-        return [name for name, metric in self.metrics.items() if gives_number(metric)]
+        return [name for name, metric in self.templates.items() if gives_number(metric)]
 
     @third_party.calling()
     def update(self, split: str, predictions: Tensor, targets: Tensor) -> None:
@@ -82,7 +82,7 @@ class Metrics:
     def _states(self, split: str, device: torch.device) -> Iterator[tuple[str, Metric]]:
         """Yield the metrics of an evaluation by name, on a device."""
         if split not in self._running:
-            self._running[split] = {name: metric.clone() for name, metric in self.metrics.items()}
+            self._running[split] = {name: metric.clone() for name, metric in self.templates.items()}
         for name, metric in self._running[split].items():
             yield name, metric if metric.device == device else metric.to(device)
 

@@ -42,7 +42,7 @@ class SampleSums:
         batches = self._batches.setdefault(name, [])
         batches.append((wide(totals), wide(sample_weights)))
 
-    def of(self, name: str, mean: Tensor) -> Sums:
+    def sums(self, name: str, mean: Tensor) -> Sums:
         """Return the sums of all batches of a metric with this mean, ``()`` or ``(R,)``."""
         empty = wide(mean.new_zeros((*mean.shape, 0)))
         batches = [(empty, empty), *self._batches.get(name, [])]

@@ -313,17 +313,17 @@ class Training(pl.LightningModule, ABC):
             )
 
         # Measure the batch. A user's `measured` may accept no split.
-        first = self.members[0]
+        member = self.members[0]
         with own_generators(seed_for(self.stream.seeds[0], "evaluation")):
-            if first.metrics:
+            if member.metrics:
                 quantities = self.measured(batch, shared=True, split=split)
             else:
                 quantities = self.measured(batch, shared=True)
 
         # Add up the values of each sample. Groups are numbered by sample, which devices divide.
         groups = self._groups(split)
-        has_errors = first.independent if groups is None else self.trainer.world_size == 1
-        if has_errors and not first.sees_network:
+        has_errors = member.independent if groups is None else self.trainer.world_size == 1
+        if has_errors and not member.sees_network:
             inputs = next(iter(as_batch(batch)), None)
             for name, quantity in quantities.items():
                 if groups is not None or name not in SHARES:
@@ -342,16 +342,16 @@ class Training(pl.LightningModule, ABC):
 
     def on_train_epoch_end(self) -> None:
         """Log the epoch's training metrics."""
-        first = self.members[0]
+        member = self.members[0]
 
         # Log the means of the epoch. Without a separate pass both losses are equal.
-        names = list(first.trained)
-        if first.penalised:
+        names = list(member.trained)
+        if member.penalised:
             names.append("penalised_loss")
         if self._has_clean_pass:
             names.append("clean_loss")
         means = self._epoch_means("train", names)
-        if first.clean_training_loss and "train/loss" in means:
+        if member.clean_training_loss and "train/loss" in means:
             means.setdefault("train/clean_loss", means["train/loss"])
         self._log("train", means)
 
@@ -379,18 +379,18 @@ class Training(pl.LightningModule, ABC):
 
     def _evaluated(self, split: str) -> dict[str, Tensor]:
         """Return the metrics of an evaluation by logged name, and store their sampling errors."""
-        first = self.members[0]
+        member = self.members[0]
 
         # Average the metrics, and the quantities of which other metrics are functions.
-        names = [name for name in first.metric_names if name not in first.derived]
-        for metric in first.derived.values():
+        names = [name for name in member.metric_names if name not in member.derived]
+        for metric in member.derived.values():
             names += metric.of
         means = self._epoch_means(split, list(dict.fromkeys(names)))
         self._store_errors(split, means)
 
         # Compute the functions of means.
         mean_of = {name.removeprefix(f"{split}/"): mean for name, mean in means.items()}
-        reported = first.reported(mean_of)
+        reported = member.reported(mean_of)
         metrics = {f"{split}/{name}": value for name, value in reported.items()}
         return metrics | self._epoch_metrics(split)
 
@@ -402,21 +402,21 @@ class Training(pl.LightningModule, ABC):
 
     def _store_errors(self, split: str, means: Mapping[str, Tensor]) -> None:
         """Set `sampling_errors` and `sample_losses` of an evaluation, and forget its samples."""
-        first = self.members[0]
+        member = self.members[0]
         over_devices = partial(self.trainer.strategy.reduce, reduce_op="sum")
 
         # Sum over the values of each sample, or over the samples of each group.
         groups = self._groups(split)
         sums = {}
         for name, mean in means.items():
-            sums[name] = self._samples.of(name, mean)
+            sums[name] = self._samples.sums(name, mean)
             if groups is not None:
                 sums[name] = of_groups(sums[name], groups)
         self._samples = SampleSums()
 
         # Compute the errors of means, and of functions of one mean.
         errors = {name: sampling_error(parts, over_devices) for name, parts in sums.items()}
-        for name, metric in first.derived.items():
+        for name, metric in member.derived.items():
             arguments = [f"{split}/{argument}" for argument in metric.of]
             if len(arguments) == 1 and arguments[0] in means:
                 mean, error = means[arguments[0]], errors[arguments[0]]
@@ -426,7 +426,7 @@ class Training(pl.LightningModule, ABC):
 
         # Store the loss of each sample.
         loss = f"{split}/loss"
-        if first.keeps_losses and loss in sums and self.trainer.world_size == 1:
+        if member.keeps_losses and loss in sums and self.trainer.world_size == 1:
             totals, weights = sums[loss]
             losses = (totals / weights).round(decimals=6)
             self.sample_losses[f"{loss}_by_sample"] = losses.view(len(self.members), -1).tolist()
