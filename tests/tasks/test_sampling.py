@@ -33,7 +33,7 @@ def by_hand(values: np.ndarray, weights: np.ndarray) -> float:
     return float(np.sqrt((w**2 * (x - mean) ** 2).sum() * n / (n - 1)) / w.sum())
 
 
-def error_of(samples: SampleSums, name: str, mean: torch.Tensor) -> torch.Tensor:
+def error_of_sums(samples: SampleSums, name: str, mean: torch.Tensor) -> torch.Tensor:
     """The sampling error on one device."""
     return sampling_error(samples.sums(name, mean), lambda local: local)
 
@@ -54,7 +54,7 @@ def error_in_batches(
         if weights is not None:
             quantity = Quantity(values[..., rows, :], torch.tensor(weights)[rows])
         samples.add("loss", quantity, rows, runs)
-    return error_of(samples, "loss", torch.zeros(3 if runs else ()))
+    return error_of_sums(samples, "loss", torch.zeros(3 if runs else ()))
 
 
 @pytest.mark.parametrize("sizes", [(11,), (6, 5), (1, 1, 9)], ids=str)
@@ -97,7 +97,7 @@ def test_what_is_not_of_samples_has_no_error():
     samples.add("words", Quantity(torch.ones(2)), ["a", "b"], False)
 
     for name in ("mean", "tokens", "one", "words", "another"):
-        assert not error_of(samples, name, torch.zeros(())).isfinite()
+        assert not error_of_sums(samples, name, torch.zeros(())).isfinite()
 
 
 def test_functions_of_a_mean_have_its_error_times_their_slope():
