@@ -30,7 +30,11 @@ class GELU(nn.Module):
             raise ActlabError(
                 f"parameter 'sigma' of gelu must be positive, not {sigma}; relu is its limit at 0"
             )
+
+        # Fixed and initial values
         self.initial = {"mu": float(mu), "log_sigma": math.log(sigma)}
+
+        # Learnt values
         self.learnt = tuple("log_sigma" if name == "sigma" else name for name in learnable)
         for name, value in self.initial.items():
             if name in self.learnt:
@@ -48,6 +52,8 @@ class GELU(nn.Module):
             return self.initial[name]
         if value.numel() == 1:
             return value
+
+        # One value per channel
         trailing = [1] * (x.dim() - 2)
         return value.view(-1, *trailing)
 

@@ -286,6 +286,7 @@ def _is_equal(reference: nn.Module, module: nn.Module) -> bool:
     if isinstance(reference, Uniform):
         return True
 
+    # Compare what they hold.
     reference_children = list(reference.children())
     children = list(module.children())
     if len(reference_children) != len(children):
@@ -403,6 +404,7 @@ class _CallSearch(TorchFunctionMode):
     ) -> Any:
         path, module = self.running[-1]
         name = getattr(func, "__name__", "")
+        # Modules of the class call the function themselves.
         if _is_named(name, self.kind) and type(module) is not self.kind:
             self.calls[FunctionalCall(path, resolve_name(func) or name)] = None
         return func(*args, **(kwargs or {}))
@@ -506,6 +508,7 @@ def _check_in_place(model: nn.Module, sites: Mapping[str, nn.Module], example: A
         pairs = zip(expected, outputs(isolated), strict=True)
         return not all(torch.allclose(before, after, equal_nan=True) for before, after in pairs)
 
+    # Isolate all sites, then each alone, to name the ones whose input is read.
     with _as_twins(model, sites, sites):
         expected = outputs(())
         if is_read(sites):
@@ -550,6 +553,7 @@ def _no_match(
     model: nn.Module, kind: type[nn.Module], calls: tuple[FunctionalCall, ...] | None
 ) -> ActlabError:
     """Return the error for a model without the old activation, with the activations that it has."""
+    # The model calls the activation as a function.
     if calls:
         return ActlabError(
             f"the model has no matching {kind.__name__} module; its functional calls are code, "
@@ -557,6 +561,7 @@ def _no_match(
             "self.act = act_layer()"
         )
 
+    # The model has other activations.
     activations = [module for module in model.modules() if _is_activation(module)]
     texts = Counter(f"{type(module).__name__}({module.extra_repr()})" for module in activations)
     listed = ", ".join(f"{text} × {number}" for text, number in texts.items()) or "none"

@@ -39,6 +39,8 @@ def differentiable(factory: Callable[..., nn.Module]) -> Callable[..., nn.Module
 
     def smooth_factory(*width: int) -> nn.Module:
         activation = factory(*width)
+
+        # A user's activation may hold torch's modules.
         for parent in list(activation.modules()):
             for name, child in parent.named_children():
                 setattr(parent, name, _smooth(child))

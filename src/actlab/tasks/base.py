@@ -337,6 +337,7 @@ class Task(Training, ABC):
             output = self(*self.inputs(batch))
             quantities = self.quantities(output, batch)
 
+        # Metrics of torchmetrics need the output, also if the loss saw the network.
         if split is not None:
             if output is None:
                 output = self(*self.inputs(batch))
@@ -355,6 +356,8 @@ class Task(Training, ABC):
         Values of weight 0 are left out.
         """
         predictions, targets = self.compared(output, batch)
+
+        # Leave padding out.
         if loss is not None and loss.weights is not None:
             is_counted = loss.weights.expand_as(loss.values) > 0
             predictions = predictions[is_counted]

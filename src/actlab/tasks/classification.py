@@ -81,6 +81,8 @@ class ClassificationTask(Task):
             seed,
             metrics,
         )
+
+        # A metric of torchmetrics may have a number of classes, too.
         for name, metric in self.metrics.templates.items():
             classes = getattr(metric, "num_classes", None)
             if classes not in (None, num_classes):
@@ -105,6 +107,8 @@ class ClassificationTask(Task):
         """
         labels = class_numbers(output, batch)
         loss = self.surprisals(output, labels)
+
+        # Training logs only the loss, unless a config adds metrics.
         if self.training and len(self.trained) == 1:
             return {"loss": Quantity(loss)}
 
@@ -122,6 +126,7 @@ class ClassificationTask(Task):
 
     def surprisals(self, output: Tensor, labels: Tensor) -> Tensor:
         """Return the cross-entropy of labels ``(…)``, 0 of `padding`, from logits ``(…, K)``."""
+        # torch expects one axis of samples.
         logits = output.flatten(0, -2)
         flat_labels = labels.flatten()
         try:

@@ -37,6 +37,7 @@ class Metrics:
         # The copies by split, then by name
         self._running: dict[str, dict[str, Metric]] = {}
 
+        # Names become parts of logged names.
         for name in self.templates:
             if not re.fullmatch(r"[\w-]+", name) or name in reserved:
                 raise ActlabError(
@@ -122,6 +123,7 @@ def log_table(logger: object, name: str, values: Any, step: int) -> None:
     W&B's logger gets it as a table, and TensorBoard's as text. Other loggers with a folder get the
     latest value in its file ``matrices.json``.
     """
+    # A vector is a table of one row.
     rows = [values]
     if isinstance(values, list) and all(isinstance(row, list) for row in values):
         rows = values
@@ -141,6 +143,7 @@ def log_table(logger: object, name: str, values: Any, step: int) -> None:
         add_text(name, block, step)
         return
 
+    # Write a file.
     folder = getattr(logger, "log_dir", None)
     if folder:
         update_json(Path(folder, "matrices.json"), {name: values}, "delete it")

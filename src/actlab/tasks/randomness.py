@@ -35,9 +35,13 @@ def draws_from_torch(module: nn.Module) -> bool:
     """
     if isinstance(module, Function):
         return module.stochastic
+
+    # A layer of torch draws nothing if it drops nothing.
     if _is_of_torch(module):
         probability = getattr(module, "dropout", getattr(module, "p", 1.0))
         return isinstance(module, _RANDOM_LAYERS) and probability != 0
+
+    # What has a `Uniform` draws from it, not from torch's generator.
     if any(isinstance(part, Uniform) for part in (module, *module.children())):
         return False
     return declared(module, "stochastic") is not False
@@ -56,6 +60,8 @@ def changeable(network: nn.Module, activations: Collection[nn.Module]) -> list[n
     torch's layers are left out, except the layers within a third-party activation.
     """
     parts = [part for part in network.modules() if not _is_of_torch(part)]
+
+    # A third-party activation may change the layers that it holds.
     inner_parts = []
     for part in parts:
         if part in activations:
@@ -93,7 +99,7 @@ def is_random(network: nn.Module, without: Collection[nn.Module] = ()) -> bool:
     """
     left_out: set[int] = set()
     for module in without:
-        left_out.update(id(part) for part in module.modules())
+        left_out.update(map(id, module.modules()))
 
     for part in network.modules():
         if id(part) in left_out:
