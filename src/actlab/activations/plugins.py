@@ -201,7 +201,7 @@ def builder(spec: Spec, target: Any) -> Builder:
     return Builder(spec, target, call, True, at_width, widths, unset, takes_tensor)
 
 
-def _copyable(function: torch.jit.ScriptFunction) -> Callable[..., Any]:
+def _copyable(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a Python function that calls a scripted function, which cannot be copied itself."""
 
     @wraps(function)

@@ -185,7 +185,7 @@ def _functions_as_modules(model: nn.Module) -> Iterator[None]:
         for layer, function, module in layers:
             if layer.activation is module:  # not replaced
                 del layer.activation
-                layer.activation = function  # type: ignore[assignment]
+                layer.activation = function
 
 
 def _class_of_function(function: Any) -> type[nn.Module] | None:
