@@ -34,8 +34,9 @@ class GELU(nn.Module):
         # Fixed and initial values
         self.initial = {"mu": float(mu), "log_sigma": math.log(sigma)}
 
-        # Learnt values
-        self.learnt = tuple("log_sigma" if name == "sigma" else name for name in learnable)
+        # Learnt values: σ by its logarithm
+        parameters = {"sigma": "log_sigma"}
+        self.learnt = tuple(parameters.get(name, name) for name in learnable)
         for name, value in self.initial.items():
             if name in self.learnt:
                 self.register_parameter(name, nn.Parameter(torch.full((channels,), value)))

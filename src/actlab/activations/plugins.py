@@ -103,8 +103,12 @@ def resolve(spec: Spec) -> Any:
 
     A file is imported once per resolved path and content.
     """
-    is_file = spec.source.endswith(".py")
-    module = _import_file(Path(spec.source)) if is_file else _import_module(spec.source)
+    if spec.source.endswith(".py"):
+        module = _import_file(Path(spec.source))
+    else:
+        module = _import_module(spec.source)
+
+    # Suggest similar names for a name that the module lacks.
     try:
         return reduce(getattr, spec.name.split("."), module)
     except AttributeError:
@@ -369,6 +373,7 @@ def _wrap_function(spec: Spec, target: Any, params: Mapping[str, Any]) -> nn.Mod
     """Wrap a function tensor → tensor in a `Function` if it accepts one of a few small inputs."""
     faults = []
     for shape in _SHAPES:
+        # Call the function.
         x = torch.zeros(shape)
         try:
             with torch.no_grad():
@@ -377,6 +382,7 @@ def _wrap_function(spec: Spec, target: Any, params: Mapping[str, Any]) -> nn.Mod
             faults.append(error)
             continue
 
+        # Check what it returned.
         if isinstance(y, Tensor) and y.shape == x.shape:
             return Function(target, params)
         result = type(y).__name__

@@ -368,7 +368,8 @@ def _converted(weights: Tensor, tensor: Tensor) -> Tensor:
     Wide are complex numbers and float64.
     """
     is_narrow = tensor.is_floating_point() and tensor.dtype != torch.float64
-    return tensor.to(weights.device, weights.dtype if is_narrow else tensor.dtype)
+    dtype = weights.dtype if is_narrow else tensor.dtype
+    return tensor.to(weights.device, dtype)
 
 
 def _nearest_weights(model: nn.Module, path: str) -> Tensor | None:
@@ -416,7 +417,8 @@ class _CallSearch(TorchFunctionMode):
         self.running.append((path, module))
         x = next(iter((*args, *kwargs.values())), None)
         if path in self.widths and isinstance(x, Tensor):
-            self.widths[path].add(x.shape[1] if x.dim() > 1 else 1)
+            width = x.shape[1] if x.dim() > 1 else 1
+            self.widths[path].add(width)
 
     def leave(self, *_: object) -> None:
         """Note that a module's forward ends; a hook after it."""
@@ -563,8 +565,9 @@ def _no_match(
 
     # The model has other activations.
     activations = [module for module in model.modules() if _is_activation(module)]
-    texts = Counter(f"{type(module).__name__}({module.extra_repr()})" for module in activations)
-    listed = ", ".join(f"{text} × {number}" for text, number in texts.items()) or "none"
+    texts = [f"{type(module).__name__}({module.extra_repr()})" for module in activations]
+    counted = [f"{text} × {number}" for text, number in Counter(texts).items()]
+    listed = ", ".join(counted) or "none"
     hint = ""
     if calls is None:
         hint = ", or example=INPUT, which finds functional calls"

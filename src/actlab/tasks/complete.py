@@ -151,6 +151,7 @@ def _after_a_step(optimizer: Optimizer) -> dict[str, Any]:
 
 def _forms(value: Any, key: str = "") -> dict[str, str]:
     """Return the shape or kind of each value in nested dictionaries and lists, by dotted key."""
+    # A value that is not a container has a form itself.
     parts: list[tuple[Any, Any]]
     if type(value) is dict:
         parts = list(value.items())
@@ -163,6 +164,7 @@ def _forms(value: Any, key: str = "") -> dict[str, str]:
     else:
         return {key: type(value).__name__}
 
+    # Describe the parts of a container.
     forms: dict[str, str] = {}
     for name, part in parts:
         forms |= _forms(part, f"{key}.{name}" if key else str(name))

@@ -81,9 +81,12 @@ def laplacian(u: Tensor, points: Tensor) -> Tensor:
     """
     (gradient,) = torch.autograd.grad(u.sum(), points, create_graph=True)
 
+    # The gradient of a function that is linear everywhere is a constant.
     total = torch.zeros_like(u)
     if not gradient.requires_grad:
         return total
+
+    # Add the second derivatives along the axes.
     for axis in range(points.shape[-1]):
         (second_derivatives,) = torch.autograd.grad(
             gradient[..., axis].sum(),

@@ -186,6 +186,7 @@ def _digest(value: Any) -> str:
     if isinstance(value, _GENERATORS):
         content = pickle.dumps(value)
     elif isinstance(value, Metric):
+        # Lightning saves the states in its state dict.
         saved = value.state_dict()
         states = {name: state for name, state in value.metric_state.items() if name not in saved}
         content = repr(states).encode()

@@ -44,9 +44,11 @@ def metrics_of(task: Any) -> dict[str, Tensor]:
     if not task.stacked:
         return member_metrics[0]
 
+    # All members have the same layers.
     stacked = {}
     for name in member_metrics[0]:
-        stacked[name] = torch.stack([metrics[name] for metrics in member_metrics])
+        values = [metrics[name] for metrics in member_metrics]
+        stacked[name] = torch.stack(values)
     return stacked
 
 
@@ -62,6 +64,7 @@ def _layer_metrics(activations: Sequence[nn.Module]) -> dict[str, Tensor]:
     for layer, activation in enumerate(activations, 1):
         for name, parameter in learnt(activation).items():
             values = parameter.detach().float()
+            # The statistics of `ENDS`
             if values.numel() == 1:
                 statistics = [values.reshape(())]
             else:

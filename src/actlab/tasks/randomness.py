@@ -84,6 +84,7 @@ def drawing(module: nn.Module) -> Iterator[nn.Module]:
             continue
         seen.add(id(part))
 
+        # Search the children of what does not draw itself, in order.
         children = list(part.children())
         has_script = any(isinstance(child, torch.jit.ScriptModule) for child in children)
         if draws_from_torch(part) or has_script:

@@ -157,6 +157,7 @@ def _instantiated(
     task_class: Any, init_args: Mapping[str, Any], arguments: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return recorded arguments with objects in place of their class paths."""
+    # The user's arguments are objects already.
     parser = ArgumentParser(exit_on_error=False)
     parser.add_class_arguments(
         task_class, "task", skip={*arguments}, instantiate=False, fail_untyped=False

@@ -33,6 +33,7 @@ class SampleSums:
         if not isinstance(inputs, Tensor) or len(shape) < axes or shape[-1:] != inputs.shape[:1]:
             return
 
+        # Sum over the values of each sample. Without weights each value counts once.
         products, weights = quantity.products(axes)
         totals = products.detach().sum(-1)
         if weights is None:
@@ -78,6 +79,7 @@ def sampling_error(sums: Sums, over_devices: Callable[[Tensor], Tensor]) -> Tens
     >>> sampling_error((torch.tensor([1.0, 2.0, 3.0]), torch.ones(3)), lambda local: local)
     tensor(0.5774)
     """
+    # Sum over the samples of all devices.
     totals, weights = sums
     local = torch.stack([(weights > 0).sum(-1), totals.sum(-1), weights.sum(-1)])
     n, total, weight = over_devices(local)

@@ -142,8 +142,11 @@ class Training(pl.LightningModule, ABC):
 
         if stage == "fit":
             loading.serve(self.trainer)
+
+        # A metric that rejects the outputs is an error before training, not after an epoch.
         if task.metrics:
             self.trainer.num_sanity_val_steps = max(TRIED, self.trainer.num_sanity_val_steps)
+
         if task.ragged and accumulated > 1:
             raise ActlabError(
                 f"trainer.accumulate_grad_batches {accumulated}: the batches of "
@@ -220,7 +223,7 @@ class Training(pl.LightningModule, ABC):
         if self.members[0].ragged and self.trainer.world_size > 1:
             local_shape = torch.tensor(batch[0].shape, device=self.device)
             shapes = cast(Tensor, self.all_gather(local_shape)).tolist()
-            sizes = [shape[0] for shape in shapes]
+            sizes = [size for size, *_ in shapes]
             part = sum(sizes[:rank]), sizes[rank]
             # Differently padded parts cannot get the numbers of one device.
             if any(shape[1:] != shapes[0][1:] for shape in shapes):
@@ -390,8 +393,9 @@ class Training(pl.LightningModule, ABC):
 
         # Compute the functions of means.
         mean_of = {name.removeprefix(f"{split}/"): mean for name, mean in means.items()}
-        reported = member.reported(mean_of)
-        metrics = {f"{split}/{name}": value for name, value in reported.items()}
+        metrics = {}
+        for name, value in member.reported(mean_of).items():
+            metrics[f"{split}/{name}"] = value
         return metrics | self._epoch_metrics(split)
 
     def take_matrices(self) -> dict[str, list[Any]]:
