@@ -39,7 +39,8 @@ class GELU(nn.Module):
         self.learnt = tuple(parameters.get(name, name) for name in learnable)
         for name, value in self.initial.items():
             if name in self.learnt:
-                self.register_parameter(name, nn.Parameter(torch.full((channels,), value)))
+                parameter = nn.Parameter(torch.full((channels,), value))
+                self.register_parameter(name, parameter)
 
     @property
     def elementwise(self) -> bool:

@@ -254,7 +254,8 @@ class Task(Training, ABC):
 
     def observe(self, batch: Batch) -> None:
         """Pass a batch through the network, for callers with hooks on its layers."""
-        self(*self.inputs(as_batch(batch)))
+        inputs = self.inputs(as_batch(batch))
+        self(*inputs)
 
     @takes_run_axis
     def inputs(self, batch: Batch) -> tuple[Tensor, ...]:
@@ -290,7 +291,8 @@ class Task(Training, ABC):
         the third order; a class whose updates need fewer sets ``derivatives``, such as 1 if no
         input is differentiated.
         """
-        return self.quantities(network(*self.inputs(batch)), batch)
+        output = network(*self.inputs(batch))
+        return self.quantities(output, batch)
 
     @property
     def sees_network(self) -> bool:
@@ -426,7 +428,8 @@ class Task(Training, ABC):
     def predict_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> Tensor:
         """Return the network's output for a batch."""
         with third_party.calling():
-            return self.forward(*self.inputs(as_batch(batch)))
+            inputs = self.inputs(as_batch(batch))
+            return self.forward(*inputs)
 
     def optimizer_of_all(self) -> tuple[Optimizer, list[int]]:
         """Return the optimiser, and member number 0 for each of its parameter groups."""

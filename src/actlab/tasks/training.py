@@ -388,7 +388,8 @@ class Training(pl.LightningModule, ABC):
         names = [name for name in member.metric_names if name not in member.derived]
         for metric in member.derived.values():
             names += metric.of
-        means = self._epoch_means(split, list(dict.fromkeys(names)))
+        distinct_names = list(dict.fromkeys(names))
+        means = self._epoch_means(split, distinct_names)
         self._store_errors(split, means)
 
         # Compute the functions of means.
@@ -423,7 +424,8 @@ class Training(pl.LightningModule, ABC):
         for name, metric in member.derived.items():
             arguments = [f"{split}/{argument}" for argument in metric.of]
             if len(arguments) == 1 and arguments[0] in means:
-                mean, error = means[arguments[0]], errors[arguments[0]]
+                mean = means[arguments[0]]
+                error = errors[arguments[0]]
                 errors[f"{split}/{name}"] = error_of_derived(metric, mean, error)
         for name, error in errors.items():
             self.sampling_errors[name] = error.view(-1).tolist()
