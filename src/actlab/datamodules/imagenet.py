@@ -10,7 +10,13 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Sampler, SequentialSampler
 
-from actlab.datamodules.base import BatchesInOrder, Samples, TensorDataModule, as_it_is, dataset_or
+from actlab.datamodules.base import (
+    BatchesInOrder,
+    Samples,
+    TensorDataModule,
+    dataset_or,
+    uncollated,
+)
 from actlab.datamodules.cache import made_once, writing
 from actlab.datamodules.hub import located
 from actlab.datamodules.photographs import Crops, Photographs, ReadingLoader
@@ -193,7 +199,7 @@ class ImageNetDataModule(TensorDataModule):
         return ReadingLoader(
             samples,
             batch_sampler=batches,
-            collate_fn=as_it_is,
+            collate_fn=uncollated,
             num_workers=self.workers,
             pin_memory=pinned,
         )
