@@ -18,7 +18,7 @@ from actlab.datamodules.base import (
     uncollated,
 )
 from actlab.datamodules.cache import made_once, writing
-from actlab.datamodules.hub import located
+from actlab.datamodules.hub import locate
 from actlab.datamodules.photographs import Crops, Photographs, ReadingLoader
 from actlab.datamodules.pictures import Pictures
 from actlab.datamodules.preprocessing import mean_of
@@ -110,7 +110,7 @@ class ImageNetDataModule(TensorDataModule):
     @cached_property
     def _listed(self) -> tuple[dict[str, Pictures], str, str | None]:
         """Return the pictures of each split, a digest of their files, and the commit of a hub dataset."""
-        folder, commit = located(self.dataset, self.revision)
+        folder, commit = locate(self.dataset, self.revision)
         as_pictures = has_class_folders(folder)
         version = (
             digest_of(folder, state) if as_pictures else commit or digest_of(folder, content)[:24]

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from actlab.datamodules.base import Batch, Draws, TensorDataModule, TensorDataset, dataset_or
-from actlab.datamodules.hub import located
+from actlab.datamodules.hub import locate
 from actlab.datamodules.sources import open_parquet, parquet_files, state
 from actlab.errors import ActlabError
 from actlab.errors.messages import one_line, unknown
@@ -132,7 +132,7 @@ class TextDataModule(TensorDataModule):
         # The other datasets of its repository have hundreds of MB.
         is_default = (self.dataset, self.name) == (WIKITEXT, WIKITEXT_NAME)
         files = f"{WIKITEXT_NAME}/*.parquet" if is_default else "*.parquet"
-        return located(self.dataset, self.revision, files)
+        return locate(self.dataset, self.revision, files)
 
     @property
     def revisions(self) -> dict[str, str]:
