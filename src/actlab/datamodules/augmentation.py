@@ -58,10 +58,12 @@ class Augmentation:
 
     def __call__(self, batch: Batch, position: Position) -> Batch:
         """Augment the images; return the labels unchanged."""
+        # Scale bytes.
         images, labels = batch
         if images.dtype == torch.uint8:
             images = images.to(torch.float32).div_(255)
 
+        # Change the images.
         if self.crop:
             images = cropped(images, position, self.crop)
         if self.flip == "random":

@@ -171,11 +171,12 @@ class Draws(Samples):
             or start < ahead.start
             or ahead.end < end
         ):
-            last = min(start + self.ahead * number, max(self.size, end))
-            indices = torch.arange(start, last, device=self.device)
+            # Not beyond the epoch, whose end a batch may exceed.
+            ahead_end = min(start + self.ahead * number, max(self.size, end))
+            indices = torch.arange(start, ahead_end, device=self.device)
             indices = indices.expand(*index.shape[:-1], -1)
             batch = self.draw(Position(seeds, epoch, indices))
-            ahead = self._ahead = _DrawnAhead(seeds, epoch, start, last, batch)
+            ahead = self._ahead = _DrawnAhead(seeds, epoch, start, ahead_end, batch)
 
         # Cut out the samples of this position.
         axis = index.dim() - 1
@@ -489,8 +490,9 @@ class TensorDataModule(pl.LightningDataModule, ABC):
         The Trainer sets the epoch. Without a Trainer, the epoch is 0 until
         ``loader.batch_sampler.set_epoch`` is called.
         """
-        # Order the samples.
+        # Order the samples, on their device if they are gathered there.
         samples = self._samples("train")
+        device = samples.device if isinstance(samples, TensorDataset) else None
         rank, world_size = self._rank_and_world_size
         batches = SeededBatches(
             len(samples),
@@ -499,7 +501,7 @@ class TensorDataModule(pl.LightningDataModule, ABC):
             rank=rank,
             world_size=world_size,
             shuffled=not samples.drawn,
-            device=samples.device if isinstance(samples, TensorDataset) else None,
+            device=device,
         )
         loader = self._loader(samples, batches)
 

@@ -54,10 +54,10 @@ def made_once(
             return cached
 
         # Make the tensors.
-        made = make()
+        tensors = make()
         with writing(path.parent):
-            write_cache(path, made)
-        return _read(path) or made
+            write_cache(path, tensors)
+        return _read(path) or tensors
 
 
 @contextmanager

@@ -107,7 +107,10 @@ def decode(
 
 def _remedy_for(names: Sequence[str], folder: Path) -> str:
     """Return the setting that leaves out pictures of a folder; empty for parquet files."""
-    paths = [os.path.relpath(name, folder) for name in names if Path(name).is_relative_to(folder)]
+    paths = []
+    for name in names:
+        if Path(name).is_relative_to(folder):
+            paths.append(os.path.relpath(name, folder))
     if not paths:
         return ""
     return f", or set data.leave_out to {json.dumps(paths, ensure_ascii=False)}"
@@ -150,7 +153,8 @@ def _as_slice(rows: Tensor) -> Tensor | slice:
     if not len(rows):
         return rows
 
-    start, end = int(rows[0]), int(rows[-1]) + 1
+    start = int(rows[0])
+    end = int(rows[-1]) + 1
     return slice(start, end) if end - start == len(rows) else rows
 
 
@@ -307,9 +311,10 @@ class ImageDataModule(TensorDataModule):
         content = commit or digest_of(folder, train=splits["train"])
 
         # The key names what determines the pixels. Default settings stay out of it.
+        hub_id = self.dataset if commit else ""
         key: tuple[Any, ...] = (
             FORMAT,
-            self.dataset if commit else "",
+            hub_id,
             content,
             splits,
             self.channels,

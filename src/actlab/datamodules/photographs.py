@@ -86,7 +86,8 @@ class Crops:
             return f.center_crop(centred, window).div(255), labels
 
         # Cut random windows.
-        corners = integers_at(position, "crop", images.shape[-1] - self.size + 1, (2,))
+        choices = images.shape[-1] - self.size + 1
+        corners = integers_at(position, "crop", choices, (2,))
         windows = []
         for image, corner in zip(centred, corners.tolist(), strict=True):
             windows.append(f.crop(image, *corner, *window))

@@ -171,7 +171,7 @@ class Pictures:
                 "data.test_split (null without test data) of ImageDataModule"
             )
         table = tables[split]
-        self.where = f"{split} split of dataset {dataset!r}"
+        self._source = f"{split} split of dataset {dataset!r}"
         self._column = self._column_of(table, (image,) if image else IMAGE_COLUMNS, "image")
         label_column = self._column_of(table, (label,) if label else LABEL_COLUMNS, "label")
 
@@ -181,7 +181,7 @@ class Pictures:
         classes = getattr(kind, "num_classes", None) or MAX_CLASSES
         if labels.dtype.kind not in "iu" or labels.min() < 0 or labels.max() >= classes:
             raise ActlabError(
-                f"column {label_column!r} of the {self.where} must hold whole numbers from 0 to "
+                f"column {label_column!r} of the {self._source} must hold whole numbers from 0 to "
                 f"{classes - 1}, none missing: number texts by class_encode_column of datasets"
             )
         self.labels = torch.from_numpy(labels.astype(np.int64))
@@ -194,7 +194,7 @@ class Pictures:
             self._table = images.cast_column(self._column, datasets.Image(decode=False))
         except (pyarrow.ArrowException, TypeError, ValueError, KeyError) as error:
             raise ActlabError(
-                f"column {self._column!r} of the {self.where} holds no image files "
+                f"column {self._column!r} of the {self._source} holds no image files "
                 f"({one_line(error)})"
             ) from error
 
@@ -204,7 +204,7 @@ class Pictures:
             if name in names:
                 return name
         raise ActlabError(
-            f"the {self.where} has no {kind} column: looked for {', '.join(candidates)} among "
+            f"the {self._source} has no {kind} column: looked for {', '.join(candidates)} among "
             f"{', '.join(names)}; name it by data.{kind} of ImageDataModule"
         )
 
@@ -233,7 +233,7 @@ class Pictures:
 
     def name(self, row: int, cell: Mapping[str, Any]) -> str:
         """Return the path of a picture's file, or else the number of its row, for messages."""
-        return _path_of(cell) or f"image {row} of the {self.where}"
+        return _path_of(cell) or f"image {row} of the {self._source}"
 
     def stacked(self, channels: int, size: Sequence[int] | None = None, fit: Fit = "crop") -> Stack:
         """Decode all pictures, see `pixels`; only list unreadable pictures and other sizes."""

@@ -103,9 +103,9 @@ class PixelDataModule(TensorDataModule):
         """Divide the pixels by row and column."""
         # Coordinates and colours of all pixels, (H, W, …)
         _, height, width = self.image.shape
-        y, x = torch.meshgrid(
-            torch.linspace(-1, 1, height), torch.linspace(-1, 1, width), indexing="ij"
-        )
+        vertical = torch.linspace(-1, 1, height)
+        horizontal = torch.linspace(-1, 1, width)
+        y, x = torch.meshgrid(vertical, horizontal, indexing="ij")
         coordinates = torch.stack([x, y], -1)
         colours = self.image.permute(1, 2, 0).float() / 255
 
@@ -119,6 +119,7 @@ class PixelDataModule(TensorDataModule):
         def part(mask: Tensor) -> TensorDataset:
             return TensorDataset(coordinates[mask].to(device), colours[mask].to(device))
 
+        # Training pixels are drawn when they are needed.
         draw = partial(draw_pixels, part(is_train))
         self.train = Draws(draw, self.updates_per_epoch, self.batch_size, device)
         self.val = part(is_val)

@@ -65,8 +65,14 @@ def state(file: Path) -> bytes:
     return repr((str(file.absolute()), status.st_size, status.st_mtime_ns)).encode()
 
 
+def _digest_of_bytes(file: Path) -> bytes:
+    return bytes.fromhex(digest_of_file(file))
+
+
 def digest_of(
-    folder: Path, digest_file: Callable[[Path], bytes] | None = None, train: str = "train"
+    folder: Path,
+    digest_file: Callable[[Path], bytes] = _digest_of_bytes,
+    train: str = "train",
 ) -> str:
     """Return a digest of a dataset: of the names and contents of its pictures or tables and `CARD`.
 
@@ -84,20 +90,15 @@ def digest_of(
     if card.is_file():
         files.append(str(card))
 
+    # Digest their names and contents.
     digest = hashlib.sha256()
     for file in files:
         digest.update(os.fsencode(file.removeprefix(f"{folder}/")))
-        path = Path(file)
         try:
-            content_digest = digest_file(path) if digest_file else _digest_of_bytes(path)
+            digest.update(digest_file(Path(file)))
         except OSError as error:
             raise ActlabError(f"{file} cannot be read ({one_line(error)})") from error
-        digest.update(content_digest)
     return digest.hexdigest()
-
-
-def _digest_of_bytes(file: Path) -> bytes:
-    return bytes.fromhex(digest_of_file(file))
 
 
 def has_class_folders(folder: Path, train: str = "train") -> bool:
@@ -269,11 +270,11 @@ def open_class_folders(
         raise ActlabError(
             f"{folder}: expected at least two class folders, CLASS/*.png, got one. Use another."
         )
-    for split, other in permutations(classes, 2):
-        unmatched = sorted(classes[split] - classes[other])
+    for split, other_split in permutations(classes, 2):
+        unmatched = sorted(classes[split] - classes[other_split])
         if unmatched:
             raise ActlabError(
-                f"{folder}: class {unmatched[0]!r} is only in {split!r}, not in {other!r} "
+                f"{folder}: class {unmatched[0]!r} is only in {split!r}, not in {other_split!r} "
                 f"({len(unmatched)} such classes in all); both need the same class folders"
             )
     return tables

@@ -74,6 +74,7 @@ class SquareDataModule(TensorDataModule):
         """Make the grids; points for training are drawn when they are needed."""
         self.train = Draws(points, self.updates_per_epoch, self.batch_size, device)
 
+        # Points for validation, and points between them for test
         coordinates = torch.linspace(-1, 1, self.side, dtype=torch.float64)
         midpoints = (coordinates[1:] + coordinates[:-1]) / 2
         self.val = _grid(coordinates, device)

@@ -182,7 +182,8 @@ class TextDataModule(TensorDataModule):
         if size <= self.context:
             raise self._too_short("train", size, 1)
 
-        train = torch.frombuffer(bytearray(text["train"]), dtype=torch.uint8).to(device)
+        # Training windows are drawn when they are needed.
+        train = _as_tensor(text["train"]).to(device)
         draw = partial(draw_windows, train, self.context)
         self.train = Draws(draw, self.updates_per_epoch, self.batch_size, device)
         self.val = self._adjoining_windows("val", text["val"], device)
@@ -199,17 +200,21 @@ class TextDataModule(TensorDataModule):
             raise self._too_short(part, len(text), max(number, 1))
 
         # Cut them.
-        content = bytearray(text[: number * length])
-        windows = torch.frombuffer(content, dtype=torch.uint8).view(number, length)
+        windows = _as_tensor(text[: number * length]).view(number, length)
         inputs, targets = shifted(windows)
         return TensorDataset(inputs.to(device), targets.to(device))
 
     def _too_short(self, part: str, size: int, windows: int) -> ActlabError:
+        needed = windows * (self.context + 1)
         return ActlabError(
             f"the {SPLITS[part]} part of {self.dataset!r} has {size:,} bytes, but {windows:,} "
-            f"windows of {self.context} + 1 bytes need {windows * (self.context + 1):,}; give a "
-            "longer text, or a smaller data.context or data.windows"
+            f"windows of {self.context} + 1 bytes need {needed:,}; give a longer text, or a "
+            "smaller data.context or data.windows"
         )
+
+
+def _as_tensor(text: bytes) -> Tensor:
+    return torch.frombuffer(bytearray(text), dtype=torch.uint8)
 
 
 def is_plain(path: Path) -> bool:
@@ -242,6 +247,7 @@ def _unpack(file: Path) -> bytes:
     """Return the text of a file; raise an ActlabError if it is damaged or not text."""
     try:
         with regular(file).open("rb") as stream:
+            # The first bytes say how it is packed.
             opened: Any = stream
             begin = stream.peek(6)
             for mark, opener in _OPENERS.items():
@@ -273,9 +279,10 @@ def _read_rows(
                     f"{folder} has no split {split!r} (it has {existing}); give a text file instead"
                 )
 
+        column = column or "text"
         text = {}
         for part, split in SPLITS.items():
-            text[part] = _joined_rows(tables[split], column or "text", f"{folder}, {split}")
+            text[part] = _joined_rows(tables[split], column, f"{folder}, {split}")
         return text
 
 

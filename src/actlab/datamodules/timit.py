@@ -109,6 +109,7 @@ class TIMITDataModule(TensorDataModule):
         deviation = tensors["train_frames"].double().std(0, correction=0)
         scale = torch.where(deviation > 0, deviation, 1.0)  # a constant feature is only centred
 
+        # Normalise the frames of each part.
         def frames(part: str) -> Frames:
             values = (tensors[f"{part}_frames"] - mean.float()) / scale.float()
             targets = tensors[f"{part}_targets"]

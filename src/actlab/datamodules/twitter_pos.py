@@ -67,9 +67,12 @@ def fetch(folder: str | Path = FOLDER) -> list[Path]:
     """
     import pooch
 
+    # Prepare the download.
     downloader = pooch.HTTPDownloader(progressbar=True, timeout=PATIENCE)
     folder = str(at_home(folder))
     store = pooch.create(folder, base_url="", retry_if_failed=RETRIES)
+
+    # Download each file.
     paths = []
     for name, (url, digest) in FILES.items():
         store.urls[name] = url
@@ -107,6 +110,7 @@ def _read(
     *tweet_files, word_file = files
     train, val, test = map(read_tweets, tweet_files)
 
+    # Read the features of their words alone.
     words = set()
     for tweet in [*train, *val, *test]:
         words.update(map(normalize, tweet.tokens))
@@ -131,6 +135,7 @@ def windows(tweets: Sequence[Tweet], features: WordFeatures) -> tuple[Tensor, Te
     rows: list[tuple[int, int, int]] = []
     labels: list[int] = []
     for tweet in tweets:
+        # Pad each tweet at its ends.
         words = [features.rows.get(normalize(token), UNKNOWN) for token in tweet.tokens]
         padded = [PADDING, *words, PADDING]
         rows.extend(zip(padded[:-2], words, padded[2:], strict=True))
@@ -197,6 +202,7 @@ class TwitterPOSDataModule(TensorDataModule):
         if not folder.is_dir():
             raise ActlabError(f"dataset {self.dataset!r} is not a folder; {REMEDY}")
 
+        # Find the files.
         files = [find_file(folder, name) for name in (TRAIN, DEV, self.test_set)]
         if self.vectors is None:
             files.append(find_file(folder, CLUSTERS))
@@ -204,6 +210,8 @@ class TwitterPOSDataModule(TensorDataModule):
         else:
             files.append(at_home(self.vectors))
             read_words = read_vectors
+
+        # Read them, if they have changed.
         states = tuple(state(file) for file in files)
         return _read(tuple(files), read_words, states)
 

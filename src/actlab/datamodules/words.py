@@ -100,9 +100,9 @@ def _rows(words: Iterable[str], needed: Set[str], path: Path) -> dict[str, int]:
 def read_vectors(path: Path, needed: Set[str]) -> WordFeatures:
     """Return the vectors of words, with D as in the file.
 
-    Padding at a tweet's ends gets the vector of ``</s>``, and words without a vector get that of
-    ``UUUNKKK``. If the file lacks these two, padding gets zeros and unknown words get the mean of
-    all vectors in the file, and a message is printed once.
+    Padding at a tweet's ends gets the vector of ``</s>``, and words without a vector get the vector
+    of ``UUUNKKK``. If the file lacks these two, padding gets zeros and unknown words get the mean
+    of all vectors in the file, and a message is printed once.
 
     Args:
         path: of a file whose lines hold a word and its numbers, separated by spaces or tabs. A

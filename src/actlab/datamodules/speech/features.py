@@ -62,11 +62,12 @@ def targets(phones: list[Phone], samples: int) -> Tensor:
     Frames between phones have the class `NO_CLASS`.
     """
     centres = np.arange(frame_count(samples)) * HOP + WINDOW // 2
-    begins = np.array([begin for begin, _, _ in phones], dtype=np.int64)
-    ends = np.array([end for _, end, _ in phones], dtype=np.int64)
-    classes = np.array([*(CLASS_OF[label] for _, _, label in phones), NO_CLASS])
+    sides = np.array([phone[:2] for phone in phones], dtype=np.int64).reshape(-1, 2)
+    begins, ends = sides.T
+    classes = [CLASS_OF[label] for _, _, label in phones]
 
-    # Find the first phone that ends after each centre. Behind the last, there is no phone.
+    # Find the first phone that ends after each centre. Beyond the last phone, there is no class.
     numbers = np.searchsorted(ends, centres, side="right")
-    is_inside = np.append(begins, samples)[numbers] <= centres
-    return torch.from_numpy(np.where(is_inside, classes[numbers], NO_CLASS))
+    begins = np.append(begins, samples)[numbers]
+    frame_classes = np.array([*classes, NO_CLASS])[numbers]
+    return torch.from_numpy(np.where(begins <= centres, frame_classes, NO_CLASS))

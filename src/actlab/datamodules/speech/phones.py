@@ -33,6 +33,7 @@ NO_CLASS = -1  # class of a frame that is not a target
 
 def _folding() -> dict[str, str]:
     """Return the class of each phone."""
+    # Each class is named by one of its phones.
     folding = {phone: phone for phone in _CLASSES.split()}
     for line in _FOLDED.strip().splitlines():
         kind, *phones = line.split()
@@ -43,5 +44,6 @@ def _folding() -> dict[str, str]:
 FOLDING = _folding()
 PHONES = tuple(sorted([*FOLDING, DELETED]))
 CLASSES = tuple(sorted(set(FOLDING.values())))
-# The numbers of the classes; that of the deleted phone is `NO_CLASS`.
-CLASS_OF = {phone: CLASSES.index(kind) for phone, kind in FOLDING.items()} | {DELETED: NO_CLASS}
+# The number of each phone's class
+CLASS_OF = {phone: CLASSES.index(kind) for phone, kind in FOLDING.items()}
+CLASS_OF[DELETED] = NO_CLASS

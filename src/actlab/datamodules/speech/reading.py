@@ -64,6 +64,7 @@ def load_corpus(corpus: Corpus, cache_dir: str | None = None) -> dict[str, Tenso
     """
     digest = _digest_of(corpus)
 
+    # Files may change while they are read.
     def read() -> dict[str, Tensor]:
         tensors = _read(corpus)
         if _digest_of(corpus) != digest:

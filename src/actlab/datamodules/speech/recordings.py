@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +42,7 @@ def read_recording(path: Path) -> NDArray[np.int16]:
     form: tuple[int, int, str] | None = None
     samples = np.empty(0, np.int16)
     declared = 0
-    try:
+    with suppress(soundfile.SoundFileError, RuntimeError, ValueError, TypeError):
         # Open by path: for bytes in memory, the library uses callbacks that print a traceback on
         # damaged data.
         with soundfile.SoundFile(regular(path)) as file:
@@ -51,8 +52,6 @@ def read_recording(path: Path) -> NDArray[np.int16]:
         # The library reads fewer samples of a cut off file than its header declares.
         count = _COUNT.search(packed[:1024]) if packed.startswith(SPHERE) else None
         declared = int(count[1]) if count else len(samples)
-    except (soundfile.SoundFileError, RuntimeError, ValueError, TypeError):
-        pass
 
     if form != (RATE, 1, "PCM_16") or not WINDOW <= declared <= len(samples):
         raise ActlabError(
@@ -71,6 +70,7 @@ def read_phones(path: Path, samples: int) -> list[Phone]:
     Raises:
         ActlabError: if the file is malformed or cut off.
     """
+    # Read the phones, each from the end of the one before it.
     phones: list[Phone] = []
     last_end = 0
     text = contents(path).decode("ascii", "replace")
