@@ -167,7 +167,9 @@ def steps_of(entries: Sequence[str | Mapping[str, Any]]) -> tuple[Step, ...]:
     """
     steps: list[Step] = []
     for entry in entries:
-        settings = dict(entry) if isinstance(entry, Mapping) else {"name": entry}
+        settings: dict[str, Any] = {"name": entry}
+        if isinstance(entry, Mapping):
+            settings = dict(entry)
 
         # Find the step.
         name = settings.pop("name", None)
@@ -254,8 +256,7 @@ def fitted(images: Tensor, steps: tuple[Step, ...], cache_dir: str | None = None
     """Fit the steps to training images uint8 ``(N, C, H, W)``, or load their cached statistics."""
     statistics: list[Statistics] = [{} for _ in steps]
     if any(STEPS[step.name].fit for step in steps):
-        plain_steps = tuple(tuple(step) for step in steps)
-        content = FORMAT, plain_steps, digest_of_tensors({"images": images})
+        content = FORMAT, tuple(map(tuple, steps)), digest_of_tensors({"images": images})
         tensors = made_once("preprocessing", content, cache_dir, partial(_fit, images, steps))
 
         # Assign the statistics to their steps.

@@ -111,7 +111,7 @@ def _read(
     train, val, test = map(read_tweets, tweet_files)
 
     # Read the features of their words alone.
-    words = set()
+    words: set[str] = set()
     for tweet in [*train, *val, *test]:
         words.update(map(normalize, tweet.tokens))
     return TweetCorpus(train, val, test, read_words(word_file, words))
