@@ -310,7 +310,7 @@ class ImageDataModule(TensorDataModule):
         folder, commit = self._location
         content = commit or digest_of(folder, train=splits["train"])
 
-        # The key names what determines the pixels. Default settings stay out of it.
+        # The key determines the pixels. Default sizes stay out of it, as in earlier caches.
         hub_id = self.dataset if commit else ""
         key: tuple[Any, ...] = (
             FORMAT,

@@ -27,6 +27,7 @@ _CLASSES = """
 aa ae ah aw ay b ch d dh dx eh er ey f g hh ih iy jh k l m n ng ow oy p r s sh t th uh uw v w y z
 """
 DELETED = "q"
+SILENCE = "h#"  # begins and ends a sentence
 NO_CLASS = -1  # class of a frame that is not a target
 
 
