@@ -113,7 +113,7 @@ def has_class_folders(folder: Path, train: str = "train") -> bool:
     return not has_tables and any(entry.is_dir() for entry in top.iterdir())
 
 
-def is_undivided(folder: Path, train: str = "train") -> bool:
+def is_undivided(folder: Path, train: str) -> bool:
     """Return whether a folder has class folders but no splits, ``CLASS/*.png``.
 
     A training split of another name means that there are splits.
@@ -121,8 +121,7 @@ def is_undivided(folder: Path, train: str = "train") -> bool:
     if train != "train":
         return False
     names = _subfolders(folder)
-    lower_names = {name.lower() for name in names}
-    if train in names or lower_names & _SPLIT_FOLDERS:
+    if any(name.lower() in _SPLIT_FOLDERS for name in names):
         return False
     if any(folder.rglob("*.parquet")):
         return False

@@ -105,8 +105,9 @@ class TIMITDataModule(TensorDataModule):
         tensors = self.tensors
 
         # Compute the statistics.
-        mean = tensors["train_frames"].mean(0, dtype=torch.float64)
-        deviation = tensors["train_frames"].double().std(0, correction=0)
+        train = tensors["train_frames"]
+        mean = train.mean(0, dtype=torch.float64)
+        deviation = train.double().std(0, correction=0)
         scale = torch.where(deviation > 0, deviation, 1.0)  # a constant feature is only centred
 
         # Normalise the frames of each part.

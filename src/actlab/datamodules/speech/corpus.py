@@ -102,10 +102,12 @@ def find(folder: Path) -> Corpus:
         paths.extend(folder.glob(pattern))
     paths.sort()
 
+    # Use the first layout that some files match.
     for layout in (_CORPUS, _SAMPLE):
         files = []
         for path in paths:
-            match = layout.fullmatch(path.relative_to(folder).as_posix().lower())
+            name = path.relative_to(folder).as_posix()
+            match = layout.fullmatch(name.lower())
             if match:
                 files.append((match, path))
         if files:
@@ -123,7 +125,7 @@ def _sentences(files: Sequence[tuple[re.Match[str], Path]]) -> list[Sentence]:
             key = match.group("split", "region", "speaker", "name")
             files_of_sentence.setdefault(key, {})[match["suffix"]] = path
 
-    # NLTK's sample: two of five speakers are for validation and test.
+    # In NLTK's sample, two of five speakers are for validation and test.
     speakers = sorted({(region, speaker) for _, region, speaker, _ in files_of_sentence})
     sample_parts = {}
     for number, region_and_speaker in enumerate(speakers):
