@@ -10,18 +10,13 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Sampler, SequentialSampler
 
-from actlab.datamodules.base import (
-    BatchesInOrder,
-    Samples,
-    TensorDataModule,
-    dataset_or,
-    uncollated,
-)
+from actlab.datamodules.base import Samples, TensorDataModule, dataset_or, uncollated
 from actlab.datamodules.cache import made_once, writing
 from actlab.datamodules.hub import locate
 from actlab.datamodules.photographs import Crops, Photographs, ReadingLoader
 from actlab.datamodules.pictures import Pictures
 from actlab.datamodules.preprocessing import mean_of
+from actlab.datamodules.samplers import BatchesInOrder
 from actlab.datamodules.sources import content, digest_of, has_class_folders, open_tables, state
 from actlab.errors import ActlabError
 from actlab.random.hashing import generator

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from functools import cache, cached_property, partial
@@ -17,7 +16,7 @@ from actlab.datamodules.augmentation import Augmentation, BothWays
 from actlab.datamodules.base import TensorDataModule, TensorDataset
 from actlab.datamodules.cache import made_once
 from actlab.datamodules.hub import locate
-from actlab.datamodules.pictures import LABEL_COLUMNS, Fit, Pictures, rejected
+from actlab.datamodules.pictures import LABEL_COLUMNS, Fit, Pictures, decode
 from actlab.datamodules.preprocessing import Preprocessing, fitted, steps_of
 from actlab.datamodules.sources import (
     Listing,
@@ -31,7 +30,7 @@ from actlab.datamodules.sources import (
 from actlab.errors import ActlabError
 from actlab.random.hashing import generator
 from actlab.storage.files import temporary
-from actlab.storage.paths import at_home, cache_folder
+from actlab.storage.paths import cache_folder
 from actlab.validation import Count, Whole, validated
 
 FORMAT = 7  # version of the cache; increased when decoding changes
@@ -52,68 +51,6 @@ class Images(NamedTuple):
     num_classes: int
     revision: str | None = None  # commit of a hub dataset
     cache_key: tuple[Any, ...] = ()  # determines the tensors
-
-
-def decode(
-    pictures: Mapping[str, Pictures],
-    channels: int,
-    dataset: str,
-    size: Sequence[int] | None = None,
-    fit: Fit = "crop",
-) -> dict[str, Tensor]:
-    """Return all images and labels of the parts of a dataset, and ``num_classes``.
-
-    Raises:
-        ActlabError: for all pictures that cannot be read at once, or images of several sizes.
-    """
-    tensors: dict[str, Tensor] = {}
-    unreadable: dict[str, str] = {}
-    sizes: dict[tuple[int, int], str] = {}
-    num_classes = 0
-
-    # Decode the parts.
-    for part, encoded in pictures.items():
-        stack = encoded.stacked(channels, size, fit)
-        tensors[f"{part}_images"] = stack.images
-        tensors[f"{part}_labels"] = encoded.labels
-        unreadable |= stack.unreadable
-        sizes = stack.sizes | sizes
-        num_classes = max(num_classes, encoded.num_classes)
-
-    # Describe two of several sizes.
-    difference = ""
-    if len(sizes) > 1:
-        examples = []
-        for (height, width), name in list(sizes.items())[:2]:
-            examples.append(f"{name} has size {height}×{width}")
-        difference = (
-            f"{len(sizes)} different sizes: {', '.join(examples)}; set data.size, and data.fit to "
-            "crop or resize"
-        )
-
-    # Reject what cannot become one tensor.
-    if unreadable:
-        unreadable = dict(sorted(unreadable.items()))
-        remedy = _remedy_for(list(unreadable), at_home(dataset))
-        if difference:
-            remedy = f"{remedy}; the others have {difference}"
-        raise rejected(unreadable, remedy)
-    if difference:
-        raise ActlabError(f"dataset {dataset!r} has images of {difference}")
-
-    tensors["num_classes"] = torch.tensor(num_classes)
-    return tensors
-
-
-def _remedy_for(names: Sequence[str], folder: Path) -> str:
-    """Return the setting that leaves out pictures of a folder; empty for parquet files."""
-    paths = []
-    for name in names:
-        if Path(name).is_relative_to(folder):
-            paths.append(os.path.relpath(name, folder))
-    if not paths:
-        return ""
-    return f", or set data.leave_out to {json.dumps(paths, ensure_ascii=False)}"
 
 
 def draw_from_each_class(
@@ -161,9 +98,8 @@ def _as_slice(rows: Tensor) -> Tensor | slice:
 class ImageDataModule(TensorDataModule):
     """Labelled images, from the hub, from parquet files in its layout or from class folders.
 
-    This class divides a dataset into training, validation and test, decodes and preprocesses its
-    images once, and augments them in training. `actlab.datamodules.sources` reads the files,
-    `actlab.datamodules.preprocessing` and `actlab.datamodules.augmentation` change the images.
+    This class divides a dataset into training, validation and test. The modules `sources` and
+    `pictures` read the files, `preprocessing` and `augmentation` change the images.
 
     A batch has images ``(B, C, H, W)`` float32 and labels ``(B,)`` int64. Images stay in memory, as
     bytes if the only preprocessing step is ``unit``, otherwise as float32. Preprocessing
@@ -329,8 +265,7 @@ class ImageDataModule(TensorDataModule):
         # Decode, or read the cache.
         read = partial(self._read, splits, content)
         tensors = made_once("images", key, self.cache_dir, read)
-        num_classes = int(tensors.pop("num_classes"))
-        images = Images(tensors, num_classes, commit, key)
+        images = Images(tensors, int(tensors.pop("num_classes")), commit, key)
         self.check(images)
         return images
 
@@ -340,8 +275,7 @@ class ImageDataModule(TensorDataModule):
         names = {part: _split_name(part, split) for part, split in splits.items()}
 
         # Decode through the reader's copy. It goes at once: it would double the disk space.
-        cache = cache_folder(self.cache_dir)
-        with temporary(cache, "reading", folder=True) as copy:
+        with temporary(cache_folder(self.cache_dir), "reading", folder=True) as copy:
             tables = open_tables(
                 folder, list(names.values()), copy, self.name, True, self.leave_out
             )

@@ -7,6 +7,8 @@ rejects it.
 from __future__ import annotations
 
 import io
+import json
+import os
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
@@ -21,6 +23,7 @@ from torch import Tensor
 from actlab.errors import ActlabError
 from actlab.errors.messages import one_line
 from actlab.storage.files import regular
+from actlab.storage.paths import at_home
 
 IMAGE_COLUMNS = ("image", "img")
 LABEL_COLUMNS = ("label", "fine_label", "labels")
@@ -300,3 +303,65 @@ def rejected(faults: Mapping[str, str], hint: str = "") -> ActlabError:
     return ActlabError(
         f"{number}{', '.join(examples)}; fetch again, convert or remove what is listed{hint}"
     )
+
+
+def decode(
+    pictures: Mapping[str, Pictures],
+    channels: int,
+    dataset: str,
+    size: Sequence[int] | None = None,
+    fit: Fit = "crop",
+) -> dict[str, Tensor]:
+    """Return all images and labels of the parts of a dataset, and ``num_classes``.
+
+    Raises:
+        ActlabError: for all pictures that cannot be read at once, or images of several sizes.
+    """
+    tensors: dict[str, Tensor] = {}
+    unreadable: dict[str, str] = {}
+    sizes: dict[tuple[int, int], str] = {}
+    num_classes = 0
+
+    # Decode the parts.
+    for part, encoded in pictures.items():
+        stack = encoded.stacked(channels, size, fit)
+        tensors[f"{part}_images"] = stack.images
+        tensors[f"{part}_labels"] = encoded.labels
+        unreadable |= stack.unreadable
+        sizes = stack.sizes | sizes
+        num_classes = max(num_classes, encoded.num_classes)
+
+    # Describe two of several sizes.
+    difference = ""
+    if len(sizes) > 1:
+        examples = []
+        for (height, width), name in list(sizes.items())[:2]:
+            examples.append(f"{name} has size {height}×{width}")
+        difference = (
+            f"{len(sizes)} different sizes: {', '.join(examples)}; set data.size, and data.fit to "
+            "crop or resize"
+        )
+
+    # Reject what cannot become one tensor.
+    if unreadable:
+        unreadable = dict(sorted(unreadable.items()))
+        remedy = _remedy_for(list(unreadable), at_home(dataset))
+        if difference:
+            remedy = f"{remedy}; the others have {difference}"
+        raise rejected(unreadable, remedy)
+    if difference:
+        raise ActlabError(f"dataset {dataset!r} has images of {difference}")
+
+    tensors["num_classes"] = torch.tensor(num_classes)
+    return tensors
+
+
+def _remedy_for(names: Sequence[str], folder: Path) -> str:
+    """Return the setting that leaves out pictures of a folder; empty for parquet files."""
+    paths = []
+    for name in names:
+        if Path(name).is_relative_to(folder):
+            paths.append(os.path.relpath(name, folder))
+    if not paths:
+        return ""
+    return f", or set data.leave_out to {json.dumps(paths, ensure_ascii=False)}"
