@@ -45,7 +45,7 @@ class Slices:
         kinds = {name: member_kinds[inner] for name, (inner, _) in self._names.items()}
 
         # Store the numbers of each member in whole vectors.
-        self._rows = {}
+        self._rows: dict[str, Tensor] = {}
         for name, (_, owner) in self._names.items():
             if owner is None:
                 self._rows[name] = _in_whole_vectors(network.get_parameter(name))

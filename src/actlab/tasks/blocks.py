@@ -342,7 +342,7 @@ def _gradients(module: Any, batch: tuple[Tensor, ...]) -> Any:
 
 
 def _parameters(module: Any) -> list[Tensor]:
-    parameters = []
+    parameters: list[Tensor] = []
     for group in module.trainer.optimizers[0].param_groups:
         parameters += group["params"]
     return parameters
