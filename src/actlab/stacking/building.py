@@ -75,8 +75,8 @@ def build_tasks(configs: Sequence[Mapping[str, Any]], first: Experiment) -> Iter
 
             # Build the task, with its record.
             seed_everything(seed, verbose=False)
-            parser: Any = parser_of("model")
-            task = parser.instantiate(Namespace(model=model)).model
+            arguments = Namespace(model=model)  # type: ignore[no-untyped-call]
+            task = parser_of("model").instantiate(arguments).model  # type: ignore[no-untyped-call]
             assert isinstance(task, Task)
             recorded = plain(model)
             recorded["init_args"].pop("seed")  # `rebuilt` sets it from the config's seed
