@@ -76,7 +76,7 @@ def build_tasks(configs: Sequence[Mapping[str, Any]], first: Experiment) -> Iter
             # Build the task, with its record.
             seed_everything(seed, verbose=False)
             arguments = Namespace(model=model)  # type: ignore[no-untyped-call]
-            task = parser_of("model").instantiate(arguments).model  # type: ignore[no-untyped-call]
+            task = parser_of("model").instantiate(arguments).model
             assert isinstance(task, Task)
             recorded = plain(model)
             recorded["init_args"].pop("seed")  # `rebuilt` sets it from the config's seed
