@@ -94,8 +94,8 @@ def test_no_difference_is_printed_with_what_more_pairs_would_show(tmp_path):
     assert found.outcome == "undecided"
     assert "no significant difference to relu in test error" in found.text
     shown, wanted, pairs = re.search(
-        r"show a difference of ([\d.]+) points four times in five; one of the margin, "
-        r"([\d.]+) points, takes about (\d+), as a further look",
+        r"show a difference of ([\d.]+) points with 80 % power; one of the margin, "
+        r"([\d.]+) points, takes about (\d+), including the correction for a further look",
         found.text,
     ).groups()
     spread = 0.4 * math.sqrt(14 / 13)  # points
@@ -106,7 +106,7 @@ def test_no_difference_is_printed_with_what_more_pairs_would_show(tmp_path):
         pairs_to_detect(0.2 / spread, 6),
     )
     unasked = verdict(tmp_path, planned(14), shifts)
-    assert "points four times in five." in unasked.text  # without a margin no number of pairs
+    assert "points with 80 % power." in unasked.text  # without a margin no number of pairs
 
 
 def test_pairs_too_few_for_their_own_power_still_name_the_pairs_for_the_margin(tmp_path):
@@ -115,8 +115,8 @@ def test_pairs_too_few_for_their_own_power_still_name_the_pairs_for_the_margin(t
     pairs = pairs_to_detect(0.002 / float(np.std(shifts, ddof=1)), 6)
     assert (found.outcome, detectable(6)) == ("undecided", None)
     assert (
-        f" A difference of the margin, 0.20 points, takes about {pairs} pairs, as a further look."
-        in found.text
+        f" A difference of the margin, 0.20 points, takes about {pairs} pairs, including the "
+        "correction for a further look." in found.text
     )
     assert "further look" not in verdict(tmp_path, planned(6), shifts).text
 
@@ -155,12 +155,12 @@ def test_too_few_pairs_name_the_seeds_that_show_the_margin(tmp_path):
     seeds = pairs_to_detect(0.2 / float(np.std([1, 1.2, 0.6], ddof=1)))
     assert list(table_of(plan).summary) == [
         "No verdict against relu from 3 pairs of runs: with 1 comparison, so few cannot reach "
-        f"p < 0.05. {seeds} seeds show the margin of 0.20 points four times in five: --seeds "
+        f"p < 0.05. {seeds} seeds show the margin of 0.20 points with 80 % power: --seeds "
         f"{seeds}. So far gelu: −0.93 points test error."
     ]
     for given, advice in (
-        ("--fresh {}", f"times in five: --fresh {seeds}. So far"),
-        ("", "five. So far"),
+        ("--fresh {}", f"80 % power: --fresh {seeds}. So far"),
+        ("", "80 % power. So far"),
     ):
         (line,) = list(
             table_of(

@@ -190,7 +190,7 @@ def test_without_a_choice_the_metric_of_selection_is_tested_too(written):
     gelu = line_of("gelu_tanh", text)
     # Times 4 primary comparisons, and as many secondary ones
     assert gelu.count("0.016 / 0.062") == 2
-    assert "The other 4 are secondary, and corrected as a family apart." in text
+    assert "The other 4 are secondary, and corrected separately." in text
     assert "-0.200 [-0.200, -0.200] / -0.200" in gelu
     assert "No p" not in text
 

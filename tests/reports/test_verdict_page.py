@@ -24,7 +24,7 @@ KINDS = {
     "worse": r"mine: worse, [\d.]+ points higher",
     "worse by divergence": r"mine: worse than gelu .* \(failed 6 of 8 runs, 0 of gelu;",
     "equivalent": r"mine: equivalent to gelu within 1.00 points",
-    "undecided": r"mine: no significant difference to gelu in test error .* four times in five",
+    "undecided": r"mine: no significant difference to gelu in test error .* with 80 % power",
     "too few pairs": r"No verdict against gelu from \d pairs",
     "unfinished": r"No verdict yet against gelu",
     "at chance": r"mine: worse than gelu .* It is at chance\.",

@@ -378,7 +378,7 @@ def _tests(table: StudyTable, cells: Sequence[Cell]) -> str:
         text = f"Primary: {comparisons} of {column.name} with {table.reference_text}. "
     if primary and secondary:
         text += "The other is" if secondary == 1 else f"The other {secondary} are"
-        text += " secondary, and corrected as a family apart. "
+        text += " secondary, and corrected separately. "
 
     # No pair of sides has ended.
     if all(cell.p is None for cell in tested):
@@ -413,7 +413,7 @@ def _tests(table: StudyTable, cells: Sequence[Cell]) -> str:
             correlations.append(cell.paired.correlation)
     if correlations:
         text += f" Values of one seed correlate by {median(correlations):+.2f} (median)."
-    return f"{text} Intervals and p speak of seeds, on one test set and one split of the data."
+    return f"{text} Intervals and p cover other seeds, on one test set and one split of the data."
 
 
 def _untested(table: StudyTable, cells: Sequence[Cell]) -> str:

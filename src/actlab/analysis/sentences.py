@@ -280,7 +280,7 @@ def _outlook(case: Case) -> str:
     if effect is not None:
         difference = effect * spread
         size = difference_text(difference, cell)
-        text = f" {cell.pairs} pairs show {size} four times in five"
+        text = f" {cell.pairs} pairs show {size} with 80 % power"
         if not cell.margin or cell.margin >= difference:
             return f"{text}."
     if not cell.margin:
@@ -293,7 +293,7 @@ def _outlook(case: Case) -> str:
         text = f" A difference of the margin, {margin}, takes {about(needed)} pairs"
     else:
         text += f"; one of the margin, {margin}, takes {about(needed)}"
-    return f"{text}, as a further look."
+    return f"{text}, including the correction for a further look."
 
 
 def about(pairs: int | None) -> str:

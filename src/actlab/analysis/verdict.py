@@ -264,7 +264,7 @@ def _lacking(lacking: Sequence[Case], seeds: int | None, more_seeds: str) -> str
         margin = "the margins"
         if len(margins) == 1:
             margin = f"the margin of {margins.pop()}"
-        text += f" {plural(seeds, 'seed')} show {margin} four times in five"
+        text += f" {plural(seeds, 'seed')} show {margin} with 80 % power"
         if more_seeds:
             text += f": {more_seeds.format(seeds)}"
         text += "."
