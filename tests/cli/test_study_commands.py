@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -367,3 +368,27 @@ def test_runs_of_forgotten_options_or_an_unopened_stage_are_kept(clean, root):
     write_stages("9", "[9]")
     assert kept in clean("--yes")
     assert len(list(root.glob("*/result.json"))) == 4
+
+
+def test_the_help_of_actlab_begins_with_what_it_is(cli):
+    first, _, usage = cli("--help").out.partition("\n\n")
+    assert first == "Compare activation functions with repeated seeds and statistical tests."
+    assert usage.startswith("usage: actlab COMMAND …")
+
+
+def test_the_help_of_a_run_groups_its_options(cli):
+    page = cli("study", "run", "--help").out
+    groups = re.split(r"^([a-z ]+):\n", page, flags=re.M)
+    texts = dict(zip(groups[1::2], groups[2::2], strict=True))
+    names = {title: re.findall(r"^ +(--[a-z-]+)", text, re.M) for title, text in texts.items()}
+    assert names["what to compare"] == [
+        "--smoke",
+        "--set",
+        "--activation",
+        "--reference",
+        "--seeds",
+        "--stage",
+    ]
+    assert names["training"] == ["--jobs", "--graphs", "--max-stack"]
+    assert names["several machines"] == ["--wait", "--cluster", "--cpus", "--gpus", "--shard"]
+    assert names["output"] == ["--runs-dir", "--report", "--html", "--logger", "--verbose"]

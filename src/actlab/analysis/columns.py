@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from actlab.analysis.statistics import sampling_error
-from actlab.analysis.wording import digits
+from actlab.analysis.wording import digits, with_minus
 from actlab.config import metrics
 from actlab.config.metrics import is_parameter, logged
 from actlab.errors import ActlabError
@@ -112,9 +112,9 @@ class Column:
             return f"×{ratio_text(value)}"
         sign = "+" if signed else ""
         if self.in_percent:
-            return f"{100 * value:{sign}.2f}"
+            return with_minus(f"{100 * value:{sign}.2f}")
         if self.is_epoch:
-            return f"{value:{sign}.1f}"
+            return with_minus(f"{value:{sign}.1f}")
         return digits(value, sign)
 
     def size(self, difference: float) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from textwrap import shorten
+from typing import Any
 
 from actlab.analysis import costs, selection
 from actlab.analysis.choice import STABLE, Choice
@@ -37,11 +38,7 @@ def remarks(table: StudyTable, results: Results) -> list[str]:
     # Each note is empty if it has nothing to say.
     texts = [
         state(results),
-        length(table.cut),
-        *results.left_out,
-        *results.metrics.unrecorded(results.planned),
-        _surrogates(results),
-        _gaps(table, results),
+        *_about_runs(table, results),
         _interval_text(table, cells),
         _selection(table, results),
         _edges(table),
@@ -54,6 +51,25 @@ def remarks(table: StudyTable, results: Results) -> list[str]:
         _provenance(table),
     ]
     return list(filter(None, texts))
+
+
+def caveats(table: StudyTable, results: Results) -> list[str]:
+    """Return the notes that only some studies have: what is missing, or not as it seems."""
+    texts = [*_about_runs(table, results), _edges(table), _published(results.study)]
+    if results.results and results.study.reference and not _measured(table):
+        texts.append(_cost(table, results))
+    return list(filter(None, texts))
+
+
+def _about_runs(table: StudyTable, results: Results) -> list[str]:
+    """Return how the runs differ from the plan, and what they lack; some texts may be empty."""
+    return [
+        length(table.cut),
+        *results.left_out,
+        *results.metrics.unrecorded(results.planned),
+        _surrogates(results),
+        _gaps(table, results),
+    ]
 
 
 def length(cut: str) -> str:
@@ -82,7 +98,7 @@ def _cost(table: StudyTable, results: Results) -> str:
             f"Costs were not measured: the study's folder has no {COSTS} of these runs. The "
             "command that trained them measures them when it is repeated."
         )
-    measured = [row.cost for row in table.rows if row.cost]
+    measured = _measured(table)
     if not measured:
         return ""
 
@@ -95,6 +111,11 @@ def _cost(table: StudyTable, results: Results) -> str:
         "Time of one update (forward, backward, optimiser) and memory kept for its backward pass "
         f"measured on {measured[0]['hardware']}, {method}.{_spread(table)}"
     )
+
+
+def _measured(table: StudyTable) -> list[Mapping[str, Any]]:
+    """Return the costs of the rows whose costs were measured."""
+    return [row.cost for row in table.rows if row.cost]
 
 
 def _spread(table: StudyTable) -> str:

@@ -83,6 +83,51 @@ def case_text(case: Case) -> str:
     )
 
 
+def brief(case: Case) -> tuple[str, str, str]:
+    """Return a decided comparison in few words: its verdict, its evidence, and its corrected p.
+
+    The evidence is the mean difference with its interval, or how many runs failed if the
+    probability decides. It is empty if all runs failed or are identical.
+    """
+    cell = case.cell
+
+    # Equal values or no values leave nothing to test.
+    if case.all_failed:
+        return ("never reached" if cell.is_epoch else "both at chance"), "", ""
+    if cell.identical:
+        return "identical", "", ""
+
+    # The verdict
+    verdict: str = case.outcome
+    p = cell.p_holm
+    if case.outcome == "undecided":
+        verdict = "no significant difference"
+    elif case.outcome == "equivalent":
+        verdict = f"equivalent within {margin_text(cell)}"
+        p = cell.p_equivalent_holm
+    elif cell.within_margin:
+        verdict += " by less than the margin"
+    if cell.at_chance and not cell.is_epoch:
+        verdict += ", at chance"
+
+    # The evidence
+    evidence = case.failure_text
+    mean, low, high = cell.paired.mean, cell.paired.low, cell.paired.high
+    if not cell.by_probability and mean is not None and low is not None and high is not None:
+        ends = [cell.text(end, signed=True) for end in (low, high)]
+        evidence = f"{cell.signed(mean)} [{ends[0]}, {ends[1]}]"
+    return verdict, evidence, "" if p is None else f"p = {p_text(p)}"
+
+
+def detectable_difference(case: Case) -> float | None:
+    """Return the difference that the pairs show with 80 % power; None if it is not known."""
+    spread = case.cell.paired.sd
+    effect = detectable(case.cell.pairs, case.correction.strictness())
+    if not spread or effect is None:
+        return None
+    return effect * spread
+
+
 def cost_text(row: Row, reference: str) -> str:
     """Return the time of an update relative to the reference; empty if it has no spread."""
     cost = row.cost or {}
@@ -276,9 +321,8 @@ def _outlook(case: Case) -> str:
 
     # What these pairs show; the power of too few pairs is not known.
     text = ""
-    effect = detectable(cell.pairs, correction.strictness())
-    if effect is not None:
-        difference = effect * spread
+    difference = detectable_difference(case)
+    if difference is not None:
         size = difference_text(difference, cell)
         text = f" {cell.pairs} pairs show {size} with 80 % power"
         if not cell.margin or cell.margin >= difference:
@@ -289,7 +333,7 @@ def _outlook(case: Case) -> str:
     # How many pairs show the margin
     needed = pairs_to_detect(cell.margin / spread, correction.strictness(further_looks=1))
     margin = margin_text(cell)
-    if effect is None:
+    if difference is None:
         text = f" A difference of the margin, {margin}, takes {about(needed)} pairs"
     else:
         text += f"; one of the margin, {margin}, takes {about(needed)}"

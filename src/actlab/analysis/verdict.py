@@ -30,6 +30,7 @@ from actlab.analysis.study_table import FAMILIES, Cell, Comparison, Outcome, Row
 from actlab.analysis.wording import few, plural
 from actlab.studies.points import Point, short_names
 
+MARGINS = "the margins"
 _LISTED = 8  # most differences listed before there is a verdict
 SMOKE = "Smoke runs decide nothing: they make a few updates on samples."
 
@@ -203,24 +204,69 @@ def lines(table: StudyTable, results: Results) -> list[str]:
 
     # A reader sees why p-values are larger than without earlier looks.
     if sentences and table.looks:
-        sentences.append(
-            f"The study was extended after {plural(table.looks, 'verdict')}, by seeds or by trials "
-            "of a search, or cut short. Extending it until a difference is significant finds one "
-            f"too often, so p-values are multiplied by {factor(table.looks)}."
-        )
+        sentences.append(looks_text(table))
 
     # Sum up the others, primary ones first.
     all_cases = sorted(cases(table), key=lambda case: case.cell.family != "primary")
     unfinished = [case for case in all_cases if case.outcome == "unfinished"]
     lacking = [case for case in all_cases if case.outcome == "too few pairs"]
     if unfinished:
-        sentences.append(_unfinished(results, unfinished))
+        sentences.append(unfinished_text(results, unfinished))
     if lacking:
         sentences.append(_lacking(lacking, advised(table), results.study.more_seeds))
     return sentences
 
 
-def _unfinished(results: Results, unfinished: Sequence[Case]) -> str:
+def looks_text(table: StudyTable) -> str:
+    """Return why the p-values of a study that was extended are larger."""
+    return (
+        f"The study was extended after {plural(table.looks, 'verdict')}, by seeds or by trials "
+        "of a search, or cut short. Extending it until a difference is significant finds one "
+        f"too often, so p-values are multiplied by {factor(table.looks)}."
+    )
+
+
+def seeds_text(table: StudyTable, lacking: Sequence[Case], more_seeds: str) -> list[str]:
+    """Return why comparisons with too few pairs have no verdict, and how many seeds they need.
+
+    Args:
+        table: the table of the study.
+        lacking: the comparisons, at least one, of which the first is counted.
+        more_seeds: the words that set a number of seeds, with ``{}`` in its place; may be empty.
+    """
+    # Why there is no verdict
+    correction = lacking[0].correction
+    numbers = sorted({case.cell.pairs for case in lacking})
+    count = f"{numbers[0]} to {numbers[-1]} seeds are"
+    if numbers == [1]:
+        count = "1 seed is"
+    elif len(numbers) == 1:
+        count = f"{numbers[0]} seeds are"
+    fewest = pairs_needed(correction.strictness())
+    texts = [f"{count} too few to reach p < {LEVEL} with {correction.text()}; it takes {fewest}."]
+
+    # How many seeds the margin needs
+    seeds = advised(table)
+    if seeds:
+        difference = _margins(lacking)
+        if difference != MARGINS:
+            difference = f"a difference of {difference}"
+        option = more_seeds.format(seeds) or plural(seeds, "seed")
+        texts.append(f"To detect {difference} with 80 % power: {option}")
+    elif any(case.cell.paired.sd for case in lacking):
+        texts.append("Seeds that a difference takes: actlab study plan --detect SIZE")
+    return texts
+
+
+def _margins(compared: Sequence[Case]) -> str:
+    """Return the margin of comparisons with its unit, `MARGINS` if they differ."""
+    margins = {margin_text(case.cell) for case in compared if case.cell.margin}
+    if len(margins) == 1:
+        return margins.pop()
+    return MARGINS
+
+
+def unfinished_text(results: Results, unfinished: Sequence[Case]) -> str:
     """Return which comparisons lack runs, and what to do if runs failed."""
     reference = unfinished[0].reference
     text = (
@@ -260,10 +306,9 @@ def _lacking(lacking: Sequence[Case], seeds: int | None, more_seeds: str) -> str
 
     # Advise a number of seeds, or how to find one.
     if seeds:
-        margins = {margin_text(case.cell) for case in lacking if case.cell.margin}
-        margin = "the margins"
-        if len(margins) == 1:
-            margin = f"the margin of {margins.pop()}"
+        margin = _margins(lacking)
+        if margin != MARGINS:
+            margin = f"the margin of {margin}"
         text += f" {plural(seeds, 'seed')} show {margin} with 80 % power"
         if more_seeds:
             text += f": {more_seeds.format(seeds)}"

@@ -13,13 +13,20 @@ def plural(number: int, noun: str) -> str:
 
 
 def digits(value: float, sign: str = "") -> str:
-    """Return a finite number with three significant digits: ``0.0150``, ``123``.
+    """Return a finite number with three significant digits: ``0.0150``, ``123``, ``−2.00``.
 
     Args:
         value: the number.
         sign: "+" writes the sign of a positive number, too.
     """
-    return f"{value:{sign}#.3g}".rstrip(".")
+    return with_minus(f"{value:{sign}#.3g}".rstrip("."))
+
+
+def with_minus(number: str) -> str:
+    """Return a number with a minus sign instead of a leading hyphen."""
+    if number.startswith("-"):
+        return f"−{number[1:]}"
+    return number
 
 
 def joined(*words: str) -> str:

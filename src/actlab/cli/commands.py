@@ -15,6 +15,8 @@ WITH_WORKERS = ("study plan", "study run", "tune", "scoreboard", "check")
 # How commands are resumed after Ctrl-C; a fit says it itself, as only it knows its folder.
 RESUMED = dict.fromkeys(("study", "tune", "scoreboard"), "the same command resumes")
 USAGE = """\
+Compare activation functions with repeated seeds and statistical tests.
+
 usage: actlab COMMAND …
 
   fit | validate | test | predict   one network:      actlab fit -c mnist_classifier \
@@ -24,10 +26,10 @@ usage: actlab COMMAND …
   check                             one activation:   actlab check ./mine.py:Mine
   tune                              its parameters:   actlab tune demo --activation elu \
 --search alpha=0.1..3
-  scoreboard                        over tasks:       actlab scoreboard --activation ./mine.py:Mine
+  scoreboard                        rank over tasks:  actlab scoreboard --activation ./mine.py:Mine
   report                            all studies:      actlab report --runs-dir runs
   data list | fetch                 the data:         actlab data fetch twitter_pos
-  activations                       what there is:    actlab activations --plot activations.png
+  activations                       a list of them:   actlab activations --plot activations.png
 
 Each has --help. Files that ship with actlab may be named without their path.
 """

@@ -92,9 +92,11 @@ def parser() -> Parser:
         help="copy a study that ships with actlab; default: a small study on samples",
     )
     for name in ("plan", "status", "run", "show", "report", "clean", "wandb"):
-        study_options.add_comparison_options(subs[name])
-        if name not in ("clean", "run"):  # the runs of all stages belong to the study
-            study_options.add_stage_option(subs[name])
+        comparison = study_options.add_comparison_options(subs[name])
+        if name != "clean":  # the runs of all stages belong to the study
+            study_options.add_stage_option(comparison)
+        if name != "run":
+            study_options.add_folder_option(subs[name])
 
     # What is done
     subs["plan"].add_argument(
@@ -209,7 +211,8 @@ def _report(folder: StudyFolder, args: Namespace) -> None:
 
     # Write table, figures and page
     study_verdicts.record_look(results.folder, table)
-    study_output.report(stages, table, path, args.html)
+    for written in study_output.report(stages, table, path, args.html):
+        print(written)
     if paper:
         study_output.draw_for_paper(results, path, paper)
 
@@ -287,12 +290,12 @@ def run_and_show(folder: StudyFolder, args: Namespace, argv: Sequence[str]) -> i
         return exit_code
 
     with locks.alone(folder.path, locks.WRITING):
-        # Print the table
+        # Print the verdict and the table
         stages = loaded(folder, args.stage)
         results = stages[-1]
         table = table_of(results)
         study_verdicts.record_look(results.folder, table)
-        study_output.show(table)
+        study_output.show_summary(table, results)
         if loggers:
             note = unlogged([stage.folder for stage in stages])
             if note:
@@ -306,6 +309,7 @@ def run_and_show(folder: StudyFolder, args: Namespace, argv: Sequence[str]) -> i
                 study_wandb.publish(results, table, path, written)
         else:
             study_output.store(stages, table, path)
+        study_output.show_files(path)
 
         # Suggest a number of seeds for activations of the command line
         if args.activations and args.seeds is None and not folder.study.stages and not failed:

@@ -13,18 +13,21 @@ from actlab.studies.plan import MAX_STACK
 from actlab.studies.reading import ACTIVATION_FORMS
 
 if TYPE_CHECKING:
+    from argparse import _ActionsContainer
+
     from actlab.reports.style import Paper
 
 
-def add_study_options(sub: ArgumentParser) -> None:
-    """Add the options that name a study and change it."""
+def add_study_options(sub: ArgumentParser) -> _ActionsContainer:
+    """Add the options that name a study and change it; return their group."""
     sub.add_argument(
         "file", metavar="FILE", help="a study file, or the name of a study that ships with actlab"
     )
-    sub.add_argument(
+    comparison = sub.add_argument_group("what to compare")
+    comparison.add_argument(
         "--smoke", action="store_true", help="run on samples, in seconds; writes runs/FILE-smoke"
     )
-    sub.add_argument(
+    comparison.add_argument(
         "--set",
         action="append",
         default=[],
@@ -32,15 +35,17 @@ def add_study_options(sub: ArgumentParser) -> None:
         dest="overrides",
         help="override a config key, a grid key (one value or a list) or seeds",
     )
-    sub.add_argument(
-        "--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="default: runs"
-    )
+    return comparison
 
 
-def add_comparison_options(sub: ArgumentParser) -> None:
-    """Add the options that name a study, change it, and change what it compares."""
-    add_study_options(sub)
-    sub.add_argument(
+def add_comparison_options(sub: ArgumentParser) -> _ActionsContainer:
+    """Add the options that name a study, change it, and change what it compares.
+
+    Returns:
+        their group.
+    """
+    comparison = add_study_options(sub)
+    comparison.add_argument(
         "--activation",
         action="append",
         default=[],
@@ -48,62 +53,56 @@ def add_comparison_options(sub: ArgumentParser) -> None:
         dest="activations",
         help=f"add an activation to the grid: {ACTIVATION_FORMS}",
     )
-    sub.add_argument(
+    comparison.add_argument(
         "--reference",
         metavar="NAME",
         help="the activation to test against and to which costs are relative",
     )
-    sub.add_argument(
+    comparison.add_argument(
         "--seeds",
         metavar="N",
-        help="number of seeds, or a range such as 5-19; of the last stage, or by stage: "
-        "choose=5,compare=5-19; finished runs of others stay",
+        help="number of seeds, a range (5-19), or per stage (choose=5,compare=5-19); default "
+        "stage: the last. Finished runs of other seeds stay",
     )
+    return comparison
 
 
-def add_stage_option(sub: ArgumentParser) -> None:
+def add_stage_option(group: _ActionsContainer) -> None:
     """Add the option that names a stage of the study."""
-    sub.add_argument(
+    group.add_argument(
         "--stage", metavar="NAME", help="only this stage of the study; default: all open stages"
     )
 
 
-def add_run_options(sub: ArgumentParser) -> None:
-    """Add the options of what is trained, how, and what is written afterwards."""
-    # What is trained and written
-    add_stage_option(sub)
-    sub.add_argument("--report", action="store_true", help="also draw the figures")
-    sub.add_argument(
-        "--html", action="store_true", help="also draw the figures and write an HTML page"
-    )
-    sub.add_argument(
-        "--logger",
-        metavar="NAME",
-        help=f"a logger for each run: {', '.join(NAMES)} or the import path of a Lightning logger "
-        "class",
+def add_folder_option(group: _ActionsContainer) -> None:
+    """Add the option that names the folder of studies."""
+    group.add_argument(
+        "--runs-dir",
+        type=Path,
+        default=Path("runs"),
+        metavar="DIR",
+        help="folder of the studies; default: runs",
     )
 
-    # How it is trained on this machine
-    sub.add_argument(
+
+def add_run_options(sub: ArgumentParser) -> None:
+    """Add the options of how runs are trained, and of what is written and printed."""
+    # Training on this machine
+    training = sub.add_argument_group("training")
+    training.add_argument(
         "--jobs",
         type=int,
         metavar="N",
         help="number of training processes, one thread each; default: one per core, 1 in short "
         "studies",
     )
-    sub.add_argument(
+    training.add_argument(
         "--graphs",
         action=BooleanOptionalAction,
         help="replay updates on a GPU as CUDA graphs, and store this with the study; default: only "
         "on devices that have shown them to be right, so far none",
     )
-    sub.add_argument(
-        "--wait",
-        action="store_true",
-        help="wait for runs that other processes train, and train them if these end: for several "
-        "machines that share DIR",
-    )
-    sub.add_argument(
+    training.add_argument(
         "--max-stack",
         type=int,
         default=MAX_STACK,
@@ -111,27 +110,53 @@ def add_run_options(sub: ArgumentParser) -> None:
         help=f"maximum number of runs in a stack; default: {MAX_STACK}",
     )
 
-    # How it is trained on several machines
-    sub.add_argument(
+    # Training on several machines
+    machines = sub.add_argument_group("several machines")
+    machines.add_argument(
+        "--wait",
+        action="store_true",
+        help="wait for runs that other processes train, and train them if these end: for several "
+        "machines that share DIR",
+    )
+    machines.add_argument(
         "--cluster",
         metavar="HOST:PORT",
         help="train on the nodes of a Ray cluster; auto: that of this machine",
     )
-    sub.add_argument(
+    machines.add_argument(
         "--cpus", type=float, metavar="N", help="cores that a job reserves on a node; default: 1"
     )
-    sub.add_argument(
+    machines.add_argument(
         "--gpus",
         type=float,
         metavar="N",
         help="accelerators that a job reserves, such as 0.25; default: 0",
     )
-    sub.add_argument(
+    machines.add_argument(
         "--shard",
         type=shard,
         metavar="I/N",
         help="train jobs I, I+N, … only, without locks: for N starts on a folder where locks do "
         "not work",
+    )
+
+    # What is written and printed
+    output = sub.add_argument_group("output")
+    add_folder_option(output)
+    output.add_argument("--report", action="store_true", help="also draw the figures")
+    output.add_argument(
+        "--html", action="store_true", help="also draw the figures and write an HTML page"
+    )
+    output.add_argument(
+        "--logger",
+        metavar="NAME",
+        help=f"a logger for each run: {', '.join(NAMES)} or the import path of a Lightning logger "
+        "class",
+    )
+    output.add_argument(
+        "--verbose",
+        action="store_true",
+        help="with the progress, print the best value so far and the latest run with its epoch",
     )
 
 

@@ -14,6 +14,8 @@ from actlab.studies.study_folder import StudyFolder
 if TYPE_CHECKING:
     from actlab.reports.style import Paper
 
+GUIDE = "docs/concepts/verdicts.md"
+
 
 def show(table: StudyTable, form: str | None = None) -> None:
     """Print the table as text (default), ``json`` or ``latex``."""
@@ -42,20 +44,34 @@ def folder_of(folder: StudyFolder, stage: str | None) -> Path:
     return folder.path / stage
 
 
+def show_summary(table: StudyTable, results: Results) -> None:
+    """Print what ran, the verdict, a single table and short notes."""
+    from actlab.reports import summary
+
+    summary.print_summary(table, results)
+
+
+def show_files(folder: Path) -> None:
+    """Print where table, figures and page are in a folder, and how to read them."""
+    from actlab.reports import output
+
+    print()
+    for kind, text in output.described(folder).items():
+        print(f"{kind}: {text}")
+    print(f"How to read this: {GUIDE}")
+
+
 def report(
     stages: Sequence[Results], table: StudyTable, folder: Path, html: bool = False
 ) -> list[Path]:
-    """Write table, figures and, if ``html``, the page to a folder; print and return their paths."""
+    """Write table, figures and, if ``html``, the page to a folder; return their paths."""
     from actlab.reports import output  # imported lazily: loads templates and figures
 
-    written = output.write(stages, table, folder, html)
-    for path in written:
-        print(path)
-    return written
+    return output.write(stages, table, folder, html)
 
 
 def store(stages: Sequence[Results], table: StudyTable, folder: Path) -> None:
-    """Store the table in a folder, without figures."""
+    """Store the table in a folder, without figures; see `actlab.reports.output.keep`."""
     from actlab.reports import output
 
     output.keep(stages, table, folder)

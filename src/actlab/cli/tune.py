@@ -10,7 +10,7 @@ from typing import Any
 
 from actlab.cli.parser import Parser
 from actlab.cli.study import run_and_show
-from actlab.cli.study_options import add_run_options, add_study_options
+from actlab.cli.study_options import add_run_options, add_stage_option, add_study_options
 from actlab.config.paths import is_activation
 from actlab.config.values import as_list, in_full, label, named, same
 from actlab.engines.running import Engine
@@ -47,14 +47,15 @@ def parser() -> Parser:
     )
 
     # What is searched
-    add_study_options(command)
-    command.add_argument(
+    comparison = add_study_options(command)
+    search = command.add_argument_group("search")
+    search.add_argument(
         "--activation",
         required=True,
         metavar="NAME",
         help=f"the activation to tune: {ACTIVATION_FORMS}",
     )
-    command.add_argument(
+    search.add_argument(
         "--search",
         action="append",
         required=True,
@@ -63,14 +64,14 @@ def parser() -> Parser:
         "key, which is searched for the reference too. Whole numbers if both ends are; on a log "
         "scale if HIGH / LOW >= 10",
     )
-    command.add_argument(
+    search.add_argument(
         "--trials",
         type=int,
         default=TRIALS,
         metavar="N",
         help=f"trials of each activation; default: {TRIALS}",
     )
-    command.add_argument(
+    search.add_argument(
         "--seeds",
         metavar="N",
         help="seeds of each trial, a number or a range; default: the study's own, those of its "
@@ -78,15 +79,16 @@ def parser() -> Parser:
     )
 
     # What is compared
-    command.add_argument(
+    comparison.add_argument(
         "--fresh",
         default=FRESH,
         metavar="N",
         help=f"seeds of the comparison, none of which a trial has; default: {FRESH}, from seed 100",
     )
-    command.add_argument(
+    comparison.add_argument(
         "--reference", metavar="NAME", help="the activation to compare with; default: the study's"
     )
+    add_stage_option(comparison)
 
     # How it is run
     add_run_options(command)

@@ -14,6 +14,8 @@ from actlab.reports.pages import study as page
 from actlab.storage.files import regular, write_atomically
 from actlab.studies.study_folder import VALUES
 
+FIGURES = "figures"
+
 
 def write(
     opened: Sequence[Results], table: StudyTable, folder: Path, html: bool = False
@@ -30,10 +32,28 @@ def write(
     # Write all files
     paths = [*table_files.write(table, last, folder), stored.write(last, folder)]
     for name, figure in figures.draw(last).items():
-        paths += style.save(figure, folder / "figures" / name)
+        paths += style.save(figure, folder / FIGURES / name)
     if html:
         paths.append(page.write(stages, table, folder))
     return paths
+
+
+def described(folder: Path) -> dict[str, str]:
+    """Return where the files of a folder are, by their kind."""
+    texts: dict[str, str] = {}
+
+    # Tables in one line
+    names = (table_files.MARKDOWN, study_table.NAME, VALUES)
+    tables = [name for name in names if (folder / name).exists()]
+    if tables:
+        texts["Tables"] = f"{folder}/{', '.join(tables)}"
+
+    # Figures and the page
+    if (folder / FIGURES).is_dir():
+        texts["Figures"] = f"{folder / FIGURES}/"
+    if (folder / page.NAME).exists():
+        texts["Page"] = str(folder / page.NAME)
+    return texts
 
 
 def _left_out_since(opened: Sequence[Results], stages: Sequence[Results]) -> list[str]:
@@ -49,13 +69,13 @@ def _left_out_since(opened: Sequence[Results], stages: Sequence[Results]) -> lis
 
 
 def keep(opened: Sequence[Results], table: StudyTable, folder: Path) -> None:
-    """Write ``table.json``, which ``actlab report`` reads, and stale figures and pages again."""
+    """Write ``table.json``, which ``actlab report`` reads, ``table.md``, and what is stale again."""
     # Leave files that are up to date; figures may show more than the table
     file = folder / study_table.NAME
     text = table.to_json()
+    markdown = folder / table_files.MARKDOWN
     is_stored = file.is_file() and regular(file).read_bytes() == text.encode()
-
-    if is_stored and not _probed_since(opened[-1], folder / stored.NAME):
+    if is_stored and markdown.exists() and not _probed_since(opened[-1], folder / stored.NAME):
         return
 
     # Figures and the page only if somebody wrote them before
@@ -63,6 +83,7 @@ def keep(opened: Sequence[Results], table: StudyTable, folder: Path) -> None:
         write(opened, table, folder, html=(folder / page.NAME).exists())
     else:
         write_atomically(file, text)
+        write_atomically(markdown, table_files.to_markdown(table))
 
 
 def _probed_since(results: Results, file: Path) -> bool:

@@ -36,6 +36,60 @@ def grid(table: StudyTable) -> tuple[list[str], list[list[str]]]:
     return _filled(lines)
 
 
+def summary(
+    table: StudyTable, rows: Sequence[Row], metrics: Sequence[int]
+) -> tuple[list[str], list[list[str]]]:
+    """Return header and rows of a table that has the primary metric first and in detail.
+
+    Args:
+        table: the table of the study.
+        rows: its rows, in the order in which they are printed.
+        metrics: indices of the other columns, of which only the median is printed.
+    """
+    reference = table.reference_text
+    lines = []
+    for row in rows:
+        line = point(table, row) | trained(table, row)
+
+        # Runs, unless all have finished
+        if all(other.finished == other.planned for other in rows):
+            del line["runs"]
+
+        # The primary metric, and the medians of the others
+        cell = row.primary
+        line[f"{_two_lines(cell)}\nmedian [interval]"] = median_with_interval(cell)
+        line[f"difference to\n{reference}, mean"] = _mean(cell)
+        line["published\n(ours − it)"] = published(cell)
+        for index in metrics:
+            cell = row.columns[index]
+            line[_two_lines(cell)] = median(cell)
+            line[f"{_two_lines(cell)}\npublished"] = number(cell.published, cell)
+
+        # Ratios to the reference
+        costs = cost(row.cost, reference)
+        del costs["ms per\nupdate"]
+        lines.append(line | costs)
+    return _filled(lines)
+
+
+def _two_lines(column: Column) -> str:
+    """Return the name of a column with its details on a second line; a last value has none."""
+    name, _, details = column.name.partition(" (")
+    if details in ("", "last)"):
+        *words, last = name.split(" ")
+        if len(words) > 1 and not column.in_percent:
+            return f"{' '.join(words)}\n{last}"
+        return name
+    return f"{name}\n{details.removesuffix(')')}"
+
+
+def _mean(cell: Cell) -> str:
+    """Return the mean difference to the reference; empty for the reference."""
+    if not cell.pairs or cell.paired.mean is None:
+        return ""
+    return number(cell.paired.mean, cell, signed=True)
+
+
 def sections(table: StudyTable, brief: bool = False) -> list[Part]:
     """Return title, header and rows of each part of the table.
 
@@ -241,12 +295,12 @@ def difference(cell: Cell) -> str:
     centre = cell.paired.median
     text = number(centre, cell, signed=True)
     if centre is not None and math.isinf(centre):  # most runs of one side diverged
-        text = "+∞" if centre > 0 else "-∞"
+        text = "+∞" if centre > 0 else "−∞"
     return f"{mean_difference(cell)} / {text}"
 
 
 def mean_difference(cell: Cell) -> str:
-    """Return a mean difference with its interval, ``-0.10 [-0.17, -0.03]``.
+    """Return a mean difference with its interval, ``−0.10 [−0.17, −0.03]``.
 
     With too few pairs for a test, the text is `NONE`.
     """
@@ -274,4 +328,4 @@ def number(value: float | None, column: Column, signed: bool = False, diverged: 
         return "never"
     if diverged:
         return "diverged"
-    return "∞" if value > 0 else "-∞"
+    return "∞" if value > 0 else "−∞"

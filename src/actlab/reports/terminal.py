@@ -23,22 +23,19 @@ _WIDEST = 10_000  # characters: wider than any table, to measure the width that 
 
 def print_table(table: StudyTable, file: TextIO | None = None) -> None:
     """Print title, tables and footnotes; in a pipe, lines are as wide as the table."""
-    console = Console(file=file or sys.stdout, highlight=False)
-    widest = PIPE
-    if console.is_terminal:
-        widest = console.width
+    console, widest = open_console(file)
 
     # A single table if it fits, else a narrow one for each metric
     head, body = tables.grid(table)
-    wide = _table(head, body, tables.by_user(table))
-    fits = _width_of(console, wide) <= widest
+    wide = layout(head, body, tables.by_user(table))
+    fits = width_of(console, wide) <= widest
     parts: list[Text | Table] = [wide]
     if not fits:
         parts = narrow(table)
 
     # In a pipe, no name is cut off
     if not console.is_terminal:
-        console.width = max(80, *(_width_of(console, part) for part in parts))
+        console.width = max(80, *(width_of(console, part) for part in parts))
     console.print(Text(table.title, style="bold"), "", sep="\n", soft_wrap=False)
     console.print(*parts, "", sep="\n", soft_wrap=False)
 
@@ -74,11 +71,19 @@ def narrow(table: StudyTable) -> list[Text | Table]:
     for title, head, body in tables.sections(table, brief=True):
         if title:
             parts.append(Text(f"\n{title}", style="bold"))
-        parts.append(_table(head, body, tables.by_user(table)))
+        parts.append(layout(head, body, tables.by_user(table)))
     return parts
 
 
-def _table(head: Sequence[str], body: Sequence[Sequence[str]], by_user: Sequence[bool]) -> Table:
+def open_console(file: TextIO | None) -> tuple[Console, int]:
+    """Return a console on a file, by default the standard output, and its widest table."""
+    console = Console(file=file or sys.stdout, highlight=False)
+    if console.is_terminal:
+        return console, console.width
+    return console, PIPE
+
+
+def layout(head: Sequence[str], body: Sequence[Sequence[str]], by_user: Sequence[bool]) -> Table:
     """Return a table; the user's rows are bold, and marked for output without styles."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
 
@@ -98,6 +103,7 @@ def _table(head: Sequence[str], body: Sequence[Sequence[str]], by_user: Sequence
     return table
 
 
-def _width_of(console: Console, table: Text | Table) -> int:
+def width_of(console: Console, table: Text | Table) -> int:
+    """Return the width that a table needs."""
     options = console.options.update_width(_WIDEST)
     return Measurement.get(console, options, table).maximum
