@@ -411,7 +411,7 @@ def test_comparisons_in_sentences_are_those_of_the_table():
         mean: Any
         ends: list[Any]
         if found.get("scale") == "log":
-            mean, *ends = (ratio_text(value).removeprefix("0") for value in paired)
+            mean, *ends = (ratio_text(value) for value in paired)
             said = words.format(*ends, mean=mean, **known)
         else:
             mean, *ends = (value and abs(value) for value in paired)
@@ -586,11 +586,11 @@ def test_the_gpt_on_its_validation_passage_is_recomputed():
     p_holm = dict(zip(others, holm([two_sided(to_gelu[of]) for of in others]), strict=True))
 
     def behind(form: str, unit: str, digits: int = 3) -> str:
-        return f"{abs(to_gelu[form, unit].mean()):.{digits}f}"[1:]
+        return f"{abs(to_gelu[form, unit].mean()):.{digits}f}"
 
     def gated(unit: str, digits: int = 3) -> str:
         low, high = Flips(to_gelu["gated", unit]).interval()
-        ends = " to ".join(f"{end:.{digits}f}"[1:] for end in (low, high))
+        ends = " to ".join(f"{end:.{digits}f}" for end in (low, high))
         p = short(p_holm["gated", unit] or 0.0, 4 if unit == "relu_squared" else 3)
         return f"by {behind('gated', unit, digits)} ({ends}; p {p}"
 
