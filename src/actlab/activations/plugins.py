@@ -200,7 +200,9 @@ class Builder(NamedTuple):
     def build(self) -> nn.Module:
         """Return a fresh module for the `site`; see `builder`."""
         spec, widths, others, fault = self.spec, self.widths, self.others, None
-        params = {**spec.params, **{name: _site_width(spec, name) for name in self.at_width}}
+        params = dict(spec.params)
+        for name in self.at_width:
+            params[name] = _site_width(spec, name)
         if self.takes_tensor:
             try:
                 given = params | {name: _site_width(spec, name) for name in widths if others}
@@ -216,9 +218,9 @@ class Builder(NamedTuple):
                 "for the number of features at each site"
             )
         try:
-            module = _call(
-                spec, self.call, params | {name: _site_width(spec, name) for name in widths}
-            )
+            for name in widths:
+                params[name] = _site_width(spec, name)
+            module = _call(spec, self.call, params)
         except ActlabError as error:
             if fault is None or widths:
                 raise

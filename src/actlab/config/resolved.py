@@ -182,7 +182,8 @@ def parser_of(*names: str, elsewhere: tuple[str, ...] = ()) -> LightningArgument
 
 
 def _key(name: str, value: Any, elsewhere: tuple[str, ...], named: Sequence[str]) -> str | None:
-    if any(text.endswith(FILES) for text in named):  # the parser reads them
+    files = [text for text in named if text.endswith(FILES)]
+    if files:  # the parser reads them
         return None
 
     try:

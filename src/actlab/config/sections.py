@@ -56,17 +56,20 @@ def replaced_seeds(config: Mapping[str, Any], seed: int | None = None) -> list[s
 
 def check(config: Mapping[str, Any], command: str | None = None) -> None:
     """Check the top level of a config, which a ``command`` such as ``fit`` runs, or which is only built."""
+    keys = top_level(command)
     for key, value in config.items():
         if key in MOVED and value is not None and not (command and _lacks_optimizers(config)):
             raise ActlabError(
                 f"{key!r} at the top level would override the model's setting: give {MOVED[key]} "
                 "(a user-defined model builds it in configure_optimizers)"
             )
-        if key not in top_level(command) and key not in MOVED:
-            raise unknown(
-                "config key", str(key), top_level(command), "At the top level of a config."
-            )
-        if key not in ("ckpt_path", *top_level(), *MOVED) and value not in (None, True, False):
+        if key not in keys and key not in MOVED:
+            raise unknown("config key", str(key), keys, "At the top level of a config.")
+        if key not in (SEED, "trainer", "ckpt_path", *SECTIONS, *MOVED) and value not in (
+            None,
+            True,
+            False,
+        ):
             raise ActlabError(f"{key} {value!r}: give true, false or null")
     if not isinstance(trainer := config.get("trainer", {}), Mapping) and not _is_file(trainer):
         given = "null" if trainer is None else repr(trainer)
@@ -132,7 +135,12 @@ def linked_shapes(config: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the shapes that the model may accept, by its signature, and that the config does not set."""
     model = class_at(config, "model")
     known = None if model is None else parameters(model)
-    return tuple(n for n in SHAPES if (known is None or n in known) and not gives(config, n))
+    shapes = []
+    for name in SHAPES:
+        is_accepted = known is None or name in known
+        if is_accepted and not gives(config, name):
+            shapes.append(name)
+    return tuple(shapes)
 
 
 def sample_replaces_dataset(config: Mapping[str, Any]) -> bool:

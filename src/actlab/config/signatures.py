@@ -138,7 +138,8 @@ def _class_of(function: Callable[..., Any], passed: int) -> type:
 
 
 def _import_in_context(*args: Any, **kwargs: Any) -> Any:
-    return module_class(_import(*args, **kwargs), _passed.get())
+    named, passed = _import(*args, **kwargs), _passed.get()
+    return module_class(named, passed) if passed else named
 
 
 def _adapt_in_context(value: Any, wanted: Any, *args: Any, **kwargs: Any) -> Any:
