@@ -16,7 +16,7 @@ from actlab.callbacks.weight_averaging import check_averaging
 from actlab.checks import state_trial
 from actlab.checks.cases import Faults, key_of
 from actlab.checks.cost import first_batch
-from actlab.checks.facts import Known
+from actlab.checks.facts import Known, as_text
 from actlab.checks.gradient_trial import copied, fault_of_gradient, fault_of_rows, gradients_of
 from actlab.config.paths import ACTIVATION, set_dotted
 from actlab.config.values import canonical, label
@@ -28,6 +28,7 @@ from actlab.runtime.devices import threads
 from actlab.runtime.modules import evaluating
 from actlab.runtime.signals import Report
 from actlab.runtime.third_party import calling
+from actlab.stacking.building import build_tasks
 from actlab.studies.groups import of_each_value
 from actlab.studies.plan import Run
 from actlab.tasks import Task
@@ -66,6 +67,7 @@ def try_activations(runs: Sequence[Run], known: Faults, report: Report) -> tuple
     invalid config, apart from its activation, raises an ActlabError.
     """
     faults, facts, lines = {**known}, Known(), set[str]()
+    built: dict[str, Experiment] = {}
     each = {key_of(run): run for run in reversed(runs)}
     for run in {run.id: run for run in (*of_each_value(runs), *reversed(each.values()))}.values():
         signals.check()
@@ -73,11 +75,12 @@ def try_activations(runs: Sequence[Run], known: Faults, report: Report) -> tuple
         if faults.get(key):
             continue
         report("trying", key, f"activation {name}" if run.activation else run.id)
-        experiment = _built(run, name)
+        experiment = _built(run, name, built)
         if isinstance(experiment, str):
             faults[key] = experiment
             continue
         facts.of(run, experiment)
+        facts.updates_of(run, experiment)
         if key in faults:
             continue
 
@@ -102,12 +105,27 @@ def _samples(experiment: Experiment) -> Batch:
     return tuple(part[:SAMPLES] for part in first_batch(experiment))
 
 
-def _built(run: Run, name: str) -> Experiment | str:
-    """Return the experiment of a run, or its activation's fault; raise if no other one can be built."""
+def _built(run: Run, name: str, built: dict[str, Experiment]) -> Experiment | str:
+    """Return the experiment of a run, or its activation's fault; raise if no other one can be built.
+
+    Runs that differ only in their activation share Trainer and data, those of the first of them
+    that was ``built``.
+    """
     if run.activation and (reason := fault_of_creation(run.activation)):
         return f"activation {name} fails: {reason}"
+
+    # Take over Trainer and data
+    settings = _without_activation(run)
+    first = built.get(settings)
+    if run.activation and first is not None and isinstance(first.task, Task):
+        # Users' code may raise anything, and again in the build below, which names the fault
+        with suppress(Exception):
+            (task,) = build_tasks([run.config], first)
+            return first._replace(task=task)
+
     try:
-        return experiments.build(run.config)
+        built[settings] = experiments.build(run.config)
+        return built[settings]
     except RunError as error:
         return f"activation {name} fails: {error}"
     except ActlabError as error:
@@ -119,6 +137,14 @@ def _built(run: Run, name: str) -> Experiment | str:
             experiments.build(config)
             return f"activation {name} fails in the network: {error}"
         raise
+
+
+def _without_activation(run: Run) -> str:
+    """Return the config of a run without its activation, as text."""
+    config = copy.deepcopy(run.config)
+    if run.activation:
+        set_dotted(config, ACTIVATION, None)
+    return as_text(config)
 
 
 def fault_of_creation(activation: activations.Activation) -> str | None:

@@ -97,11 +97,6 @@ def _built(configs: Mapping[Point, Mapping[str, Any]]) -> dict[Point, Experiment
     return built
 
 
-def updates_of(run: Run) -> int | None:
-    """Return the number of updates per epoch of a run."""
-    return experiments.build(run.config).updates_per_epoch()
-
-
 def _entry(
     run: Run, key: str, trial: TimedTask | None, machine: Mapping[str, Any]
 ) -> dict[str, Any]:

@@ -46,7 +46,7 @@ class Timing(NamedTuple):
 
 def measure(study: Study, todo: Sequence[Run], helper: Worker | Inline, rounds: int) -> Timing:
     """Time updates of each grid point of some runs, ``rounds`` times; ``helper`` calls the study's code."""
-    faults, _ = faults_of(todo, helper)
+    faults, known = faults_of(todo, helper)
     able = [run for run in todo if run.id not in faults]
     if not able:
         raise NoEstimateError("no run can be trained: " + "; ".join(dict.fromkeys(faults.values())))
@@ -58,7 +58,7 @@ def measure(study: Study, todo: Sequence[Run], helper: Worker | Inline, rounds: 
         for cost in measured
         if "failed" not in cost
     }
-    updates = helper.call("actlab.checks.cost:updates_of", able[0])
+    updates = known.updates_of(able[0])
     if not seconds or updates is None:
         raise NoEstimateError(
             "no time estimate: the model is not an actlab task, or the size of the data is unknown"

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from actlab import experiments
 from actlab.checks.facts import Known
 from actlab.config.paths import get_dotted
 from actlab.config.values import canonical
@@ -68,7 +67,8 @@ def pack(
         alone, reason = (False, untried) if untried else form_of(root, key, group, max_stack, known)
         size = 1 if reason else min(max_stack, len(group))
         if sharing and size > 1:
-            size = timing.best_size(group, size, alone, sharing)
+            updates = known.updates_of(group[0]) or 1
+            size = timing.best_size(group, updates, size, alone, sharing)
             reason = "stacks save no time" if size == 1 else ""
         if reason and len(group) > 1:
             reasons[reason] = None
@@ -97,10 +97,9 @@ def arrange(
         raise ActlabError(
             f"the runs of a study must use the same devices: {', '.join(_DEVICES)} must not differ"
         )
-    first = experiments.build(todo[0].config)
-    known.of(todo[0], first)
-    per_epoch, single = first.updates_per_epoch(), first.trainer.world_size == 1
-    updates = sum((r.epochs or 1) * (per_epoch or 1) for r in runs)
+    single = known.of(todo[0]).single_device
+    per_epoch = known.updates_of(todo[0]) or 1
+    updates = sum((run.epochs or 1) * per_epoch for run in runs)
     settings = execution.decide(root, len(runs), updates, jobs, single, graphs, devices)
     sharing = 0
     if updates >= execution.LONG and single:

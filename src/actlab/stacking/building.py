@@ -40,7 +40,7 @@ def assemble(
     first = experiments.build(
         copy.deepcopy(dict(configs[0])), callbacks=[recorder], default_root_dir=str(path)
     )
-    trainer, task, data = first
+    task = first.task
     matmul.use(matmul_of(task))
     if stacked is None:
         stacked = len(configs) > 1 or (isinstance(task, Task) and has_forms(task))
@@ -48,11 +48,17 @@ def assemble(
         return first
     assert isinstance(task, Task)  # no other can be stacked
     tasks = [task, *build_tasks(configs[1:], first)]
+    return stack_of(tasks, first, [config[sections.SEED] for config in configs])
+
+
+def stack_of(tasks: Sequence[Task], first: Experiment, seeds: list[int]) -> Experiment:
+    """Return a stack of tasks with the Trainer and the data of the ``first`` run, which it changes."""
+    trainer, _, data = first
     writer = trainer.strategy.checkpoint_io
     if isinstance(writer, AtomicCheckpointIO):
         writer.config = None  # the config of one member; the stack's checkpoint holds all members
     assert isinstance(data, TensorDataModule)  # only these datamodules are stackable
-    data.seed = [config[sections.SEED] for config in configs]
+    data.seed = seeds
     return Experiment(trainer, StackedTask(tasks), data)
 
 
