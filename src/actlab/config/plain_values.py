@@ -19,10 +19,13 @@ def plain(value: Any) -> Any:
 
     Classes and functions become their import paths, other objects text.
     """
+    # Objects that hold values
     if isinstance(value, Spec):
         value = value.plain
     if isinstance(value, Namespace):
         value = value.as_dict()
+
+    # Containers
     if isinstance(value, Mapping):
         converted = {}
         for key, item in value.items():
@@ -37,6 +40,8 @@ def plain(value: Any) -> Any:
                 item = plain(item)
             items.append(item)
         return items
+
+    # Single values
     if isinstance(value, Enum):
         return value.name  # as the parser reads it
     if isinstance(value, float):
@@ -96,7 +101,10 @@ def _named(call: inspect.BoundArguments) -> dict[str, Any]:
 
 
 def split(given: Mapping[str, Any], shown: dict[str, Any] | None = None) -> Arguments:
-    """Separate arguments by name into plain values and objects; ``shown`` are by default these arguments."""
+    """Separate arguments by name into plain values and objects.
+
+    ``shown`` are by default these arguments.
+    """
     if shown is None:
         shown = plain(given)
 
