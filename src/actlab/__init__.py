@@ -4,19 +4,18 @@ Activations by name, and your own::
 
     import actlab
 
-    gelu = actlab.create("gelu")                                # a module
-    act = actlab.factory({"name": "elu", "alpha": 0.5})         # a network calls it at every site
-    actlab.names()                                              # every registered activation
-    actlab.replace(model, "relu", "gelu")                       # in an existing model, in place
+    gelu = actlab.create("gelu")                         # a module
+    act = actlab.factory({"name": "elu", "alpha": 0.5})  # a network calls it at every site
+    actlab.names()                                       # every registered activation
+    actlab.replace(model, "relu", "gelu")                # in an existing model, in place
 
 Studies: one file describes many runs, which are trained, selected on validation data and compared
-    over seeds::
+over seeds::
 
     results = actlab.run_study("demo", activations=["./my_activation.py:MyActivation"])
-    results.table                                               # medians, intervals, tests: a
-    DataFrame results.values                                              # every run's values: a
-    DataFrame results.figures                                             # matplotlib figures, by
-    name
+    results.table                       # medians, intervals, tests: a DataFrame
+    results.values                      # every run's values: a DataFrame
+    results.figures                     # matplotlib figures, by name
 
 The same studies run from the shell: ``actlab study run demo --activation
 ./my_activation.py:MyActivation``.

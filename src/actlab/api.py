@@ -197,12 +197,11 @@ class StudyResults:
         """The comparison: a row for each grid point at its chosen settings.
 
         Columns: the grid keys by their last part, ``runs``, ``diverged``; for each quantity its
-            median
-        (``test/error@last``), ``… low`` and ``… high`` (interval of the median), ``… difference``
-        (mean paired difference to the reference) with ``… difference low`` and ``… difference
-        high``, ``… better`` (the probability of being better than the reference), ``… p`` (before
-        correction) and ``… p corrected`` (by Holm, and for looks); ``time`` and ``memory`` of an
-        update relative to the reference. Errors are fractions.
+        median (``test/error@last``), ``… low`` and ``… high`` (interval of the median), ``…
+        difference`` (mean paired difference to the reference) with ``… difference low`` and ``…
+        difference high``, ``… better`` (the probability of being better than the reference), ``…
+        p`` (before correction) and ``… p corrected`` (by Holm, and for looks); ``time`` and
+        ``memory`` of an update relative to the reference. Errors are fractions.
         """
         from actlab.studies.points import short_names
 

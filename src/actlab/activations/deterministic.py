@@ -18,9 +18,8 @@ finite for every finite input, except where x² overflows in ``relu_squared``. `
 nan at ±∞.
 
 Sources: P is Hendrycks & Gimpel, "Gaussian Error Linear Units"; E is Clevert, Unterthiner &
-    Hochreiter, "Fast
-and Accurate Deep Network Learning by Exponential Linear Units". All activations here act
-elementwise on any shape and do the same in training and evaluation.
+Hochreiter, "Fast and Accurate Deep Network Learning by Exponential Linear Units". All activations
+here act elementwise on any shape and do the same in training and evaluation.
 """
 
 from __future__ import annotations

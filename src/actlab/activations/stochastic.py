@@ -96,9 +96,9 @@ class SOI(nn.Module):
     """The stochastic zero-or-identity map: keeps x with probability F(x), else returns 0 (P §2, §4).
 
     Training: ``x·m`` with ``m ~ Bernoulli(F(x))``, not rescaled; the gradient is the mask.
-        Evaluation:
-    ``x·F(x)``, the expectation of training: E[x·m] = x·F(x), Var[x·m] = x²·F(x)(1 − F(x)). At −∞
-    both modes return 0, except that the Cauchy form in evaluation tends to −sigma/π. nan stays nan.
+    Evaluation: ``x·F(x)``, the expectation of training: E[x·m] = x·F(x), Var[x·m] = x²·F(x)(1 −
+    F(x)). At −∞ both modes return 0, except that the Cauchy form in evaluation tends to −sigma/π.
+    nan stays nan.
 
     F is Φ in the paper; the other distributions give variants.
 
@@ -151,9 +151,8 @@ class AdaptiveDropout(nn.Module):
     """Adaptive dropout ("standout"): keeps f(x) with a probability that depends on x (Ba & Frey 2013).
 
     Training: ``f(x)·m`` with ``m ~ Bernoulli(σ(αx + β))``, not rescaled. Evaluation: ``f(x)·σ(αx +
-        β)``, the
-    expectation of training when f is deterministic. As in Ba & Frey, the keep probability uses the
-    unit's own weights, up to α and β. In training the keep probability has no gradient.
+    β)``, the expectation of training when f is deterministic. As in Ba & Frey, the keep probability
+    uses the unit's own weights, up to α and β. In training the keep probability has no gradient.
 
     Args:
         activation: the nonlinearity f, as a spec for `create`.
@@ -201,9 +200,8 @@ class RReLU(nn.Module):
     """The randomised leaky ReLU (Xu et al. 2015 §2.4).
 
     Training: each negative element has its own slope from U(lower, upper). Evaluation: the mean
-        slope, so the
-    output is the expectation of training. The default bounds are torch's, which match the paper's
-    x/a with a ~ U(3, 8).
+    slope, so the output is the expectation of training. The default bounds are torch's, which match
+    the paper's x/a with a ~ U(3, 8).
 
     Args:
         lower: smallest slope.

@@ -32,11 +32,10 @@ class ImageNetDataModule(TensorDataModule):
     """ImageNet as in ELU §4.4: 256×256 squares minus their mean, random 224×224 crops and horizontal flips.
 
     Batches: images ``(B, 3, 224, 224)`` float32, labels ``(B,)`` int64. The paper does not say how
-        it makes a
-    picture square; we cut the central square, as Krizhevsky et al. (2012) do. The per-pixel mean is
-    computed over the squares of all training images and subtracted before a window is cut. Values
-    are divided by 255, which the paper does not state either, because He initialization propagates
-    the scale of the input up to the logits.
+    it makes a picture square; we cut the central square, as Krizhevsky et al. (2012) do. The
+    per-pixel mean is computed over the squares of all training images and subtracted before a
+    window is cut. Values are divided by 255, which the paper does not state either, because He
+    initialization propagates the scale of the input up to the logits.
 
     The 50,000 validation images have labels, the test images do not. As in Fig 6 of the paper,
     ``val_images`` of the validation images, selected at random, are the validation set. The rest is

@@ -136,9 +136,8 @@ class ImageDataModule(TensorDataModule):
     """Labelled images, from the hub, from parquet files in its layout or from class folders.
 
     Batches: images ``(B, C, H, W)`` float32, labels ``(B,)`` int64. Images stay in memory, as bytes
-        if the only
-    preprocessing step is ``unit``, otherwise as float32. Preprocessing statistics, such as those of
-    whitening, are computed from the images used for training only.
+    if the only preprocessing step is ``unit``, otherwise as float32. Preprocessing statistics, such
+    as those of whitening, are computed from the images used for training only.
 
     Pictures may have any mode (grey, palette, transparent, CMYK) and 1 to 16 bits a channel;
     transparency is dropped, as torchvision's ``ImageFolder`` does. Floats and 32 bits are rejected.

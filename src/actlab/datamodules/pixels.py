@@ -27,10 +27,9 @@ class PixelDataModule(TensorDataModule):
     """The pixels of one picture, as a function from coordinates to colours.
 
     Batches: coordinates (x, y) ``(B, 2)`` float32, each in `torch.linspace(-1, 1, width or
-        height)`, and
-    colours ``(B, 3)`` float32 in [0, 1]. Of pixels with an even sum of row and column, training
-    batches are drawn with replacement. Of all others, those in even rows are for validation, those
-    in odd rows for test.
+    height)`, and colours ``(B, 3)`` float32 in [0, 1]. Of pixels with an even sum of row and
+    column, training batches are drawn with replacement. Of all others, those in even rows are for
+    validation, those in odd rows for test.
 
     Args:
         dataset: a picture file of at most 16 bits a channel, such as a PNG; or CIFAR-10 as a hub id

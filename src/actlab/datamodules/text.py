@@ -56,10 +56,9 @@ class TextDataModule(TensorDataModule):
     """Text as bytes, to predict each byte from those before it in a window.
 
     Batches: inputs and targets int64 ``(B, T)``, bytes 0 … 255; the targets are the inputs one byte
-        later.
-    Training windows start at offsets uniform over the training text, with replacement, which are
-    functions of (seed, epoch, number of the window). Validation and test are the first adjoining
-    windows of T + 1 bytes.
+    later. Training windows start at offsets uniform over the training text, with replacement, which
+    are functions of (seed, epoch, number of the window). Validation and test are the first
+    adjoining windows of T + 1 bytes.
 
     The first nine tenths of a file or folder are the training text, the halves of the rest
     validation and test; a dataset in the hub's layout has splits ``train``, ``validation`` and

@@ -126,10 +126,9 @@ class TwitterPOSDataModule(TensorDataModule):
     """Tokens of tweets and their parts of speech, from the ARK files for train, dev (validation) and test.
 
     Batches: features ``(B, 3, D)`` float32 of the left word, the word and the right word, and
-        labels ``(B,)``
-    int64, indices in `actlab.datamodules.tweets.TAGS`. Features are not trained (GELU §3.3). With
-    clusters, D is 34 and the network 3·34–256–256–25 has 98,585 parameters. With the paper's
-    vectors, D is 50 and the network 3·50–256–256–25 has 110,873 parameters.
+    labels ``(B,)`` int64, indices in `actlab.datamodules.tweets.TAGS`. Features are not trained
+    (GELU §3.3). With clusters, D is 34 and the network 3·34–256–256–25 has 98,585 parameters. With
+    the paper's vectors, D is 50 and the network 3·50–256–256–25 has 110,873 parameters.
 
     Args:
         dataset: a folder with ``oct27.train``, ``oct27.dev``, ``oct27.test`` and the Brown clusters

@@ -1,8 +1,7 @@
 """A decoder of bytes or other tokens, plain or gated.
 
 Shapes: ``R`` runs of a stack (an axis that a network alone lacks), ``B`` batch, ``T`` tokens, ``D``
-    width,
-``H`` heads, ``K`` vocabulary.
+width, ``H`` heads, ``K`` vocabulary.
 """
 
 from __future__ import annotations

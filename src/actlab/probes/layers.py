@@ -189,10 +189,9 @@ class BlockGradients(EachRun):
     """Measure the gradient of the loss at the input of each residual block (GELU §3.5).
 
     Metrics: ``gradient`` under ``block=1``, ``block=2`` and so on, the length of ∂ loss / ∂ input
-        over the
-    whole batch; ``ratio`` without a condition, that of the first block ÷ that of the last. The
-    network is in training mode, so batch norm uses the statistics of the batch, as in an update;
-    the network is not changed.
+    over the whole batch; ``ratio`` without a condition, that of the first block ÷ that of the last.
+    The network is in training mode, so batch norm uses the statistics of the batch, as in an
+    update; the network is not changed.
 
     Args:
         samples: number of training samples in the batch, the first in file order.

@@ -27,7 +27,7 @@ class AutoencoderTask(Task):
     Adam. The network has one output for each value of a sample.
 
     Batches: inputs ``(B, *input_shape)`` with D values per sample; further tensors such as labels
-        are ignored.
+    are ignored.
     """
 
     prediction = "pixel"  # what `predict_step` returns

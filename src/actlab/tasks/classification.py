@@ -34,8 +34,7 @@ class ClassificationTask(Task):
             ``top`` most probable classes; 5 on ImageNet. From 1 to K.
 
     Batches: inputs ``(B, *input_shape)`` and labels ``(B,)`` in 0 … K−1; any other label is an
-        error.
-    Metrics of torchmetrics get log-probabilities.
+    error. Metrics of torchmetrics get log-probabilities.
     """
 
     metric_names: tuple[str, ...] = ("loss", "error", "accuracy")
