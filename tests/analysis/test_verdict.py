@@ -16,7 +16,7 @@ from actlab.analysis.power import detectable, pairs_to_detect, power
 from actlab.analysis.results import Results
 from actlab.analysis.study_table import Cell, Comparison
 from actlab.analysis.verdict import SMOKE, _margin, needs
-from actlab.config.values import in_full
+from actlab.config.labels import in_full
 from actlab.errors import ActlabError
 from actlab.reports import tables as written
 from actlab.storage.json_files import write_json

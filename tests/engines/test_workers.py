@@ -222,7 +222,7 @@ def test_an_activation_that_never_returns_is_named_and_the_others_are_trained(
     failed = [
         run for run in study.runs() if RunFolder(tmp_path / "runs", run).state.kind == "failed"
     ]
-    assert [str(run.unit).endswith("endless.py:endless") for run in failed] == [True]
+    assert [str(run.spelling).endswith("endless.py:endless") for run in failed] == [True]
     assert (
         "activation endless cannot be tried: the process made no progress for 60 s"
         in RunFolder(tmp_path / "runs", failed[0]).state.reason

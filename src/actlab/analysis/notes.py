@@ -63,7 +63,7 @@ def _surrogates(results: Results) -> str:
         name for name, result in results.results.items() if result.get("surrogate_gradient")
     }
     names = dict.fromkeys(
-        results.text("model.activation", r.unit) for r in results.runs if r.id in surrogates
+        results.text("model.activation", r.spelling) for r in results.runs if r.id in surrogates
     )
     return (
         f"Gradient declared a surrogate, not the derivative: {', '.join(names)}." if names else ""

@@ -18,8 +18,9 @@ from actlab.checks.cases import Faults, key_of
 from actlab.checks.cost import first_batch
 from actlab.checks.facts import Known, as_text
 from actlab.checks.gradient_trial import copied, fault_of_gradient, fault_of_rows, gradients_of
+from actlab.config.labels import label
 from actlab.config.paths import ACTIVATION, set_dotted
-from actlab.config.values import canonical, label
+from actlab.config.values import canonical
 from actlab.errors import ActlabError, RunError
 from actlab.errors.messages import described
 from actlab.experiments import Experiment
@@ -85,7 +86,7 @@ def try_activations(runs: Sequence[Run], known: Faults, report: Report) -> tuple
             continue
 
         # Try a few samples, with one thread: others would only wait for it
-        has_activations = isinstance(experiment.task, Task) and experiment.task.units
+        has_activations = isinstance(experiment.task, Task) and experiment.task.activations
         batch = _samples(experiment) if has_activations else None
         with threads(1):
             faults[key] = fault_of(experiment, name, batch)
@@ -164,7 +165,7 @@ def fault_of(experiment: Experiment, name: str, batch: Batch | None = None) -> s
     """
     check_averaging(experiment.trainer)
     task = experiment.task
-    if not isinstance(task, Task) or not task.units:
+    if not isinstance(task, Task) or not task.activations:
         return None
     fault = _fault_of(task, batch or _samples(experiment))
     return fault and f"activation {name} {fault}"
@@ -173,8 +174,8 @@ def fault_of(experiment: Experiment, name: str, batch: Batch | None = None) -> s
 def _fault_of(task: Task, batch: Batch) -> str | None:
     sites: Sites = {}
     known = {name for name, _ in task.network.named_parameters()}
-    uncalled = {id(activation): copied(activation) for activation in task.units}
-    for activation in task.units:
+    uncalled = {id(activation): copied(activation) for activation in task.activations}
+    for activation in task.activations:
         _check_calls(activation, sites)
     try:
         with torch.random.fork_rng(devices=[]), calling():

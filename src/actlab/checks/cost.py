@@ -18,8 +18,9 @@ from torch import Tensor
 
 from actlab import experiments
 from actlab.config.class_paths import class_of
+from actlab.config.labels import label
 from actlab.config.signatures import locate
-from actlab.config.values import canonical, label
+from actlab.config.values import canonical
 from actlab.errors.messages import described
 from actlab.experiments import Experiment
 from actlab.random.seeding import own_generators

@@ -19,8 +19,8 @@ import torch
 from pytorch_lightning.callbacks import Checkpoint
 from torch import Tensor
 
+from actlab.config.labels import label
 from actlab.config.paths import set_dotted
-from actlab.config.values import label
 from actlab.errors.messages import described
 from actlab.experiments import Experiment
 from actlab.random.seeding import seed_generators

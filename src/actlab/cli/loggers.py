@@ -13,7 +13,8 @@ from typing import Any
 
 from actlab.analysis.wording import few
 from actlab.config.class_paths import import_path
-from actlab.config.values import canonical, label, printer
+from actlab.config.labels import label, printer
+from actlab.config.values import canonical
 from actlab.errors import ActlabError
 from actlab.storage.logger_ids import has_id, id_in
 from actlab.studies.plan import Run
@@ -48,14 +49,14 @@ class Loggers:
             "name": run.id,
             "group": self.group,
             "id": id_in(self.root / run.id),
-            "tags": [*self.tags, self._text("", run.unit)[:64]],
+            "tags": [*self.tags, self._text("", run.spelling)[:64]],
             "job_type": "run",
             "modes": self.modes,
         }
         accepted = inspect.signature(kind).parameters  # type: ignore[arg-type]
         logger = kind(**{key: value for key, value in settings.items() if key in accepted})  # type: ignore[operator]
         words = {"setting": run.point.in_words(text=self._text)}
-        words |= {"activation": self._text("", run.unit)} if run.unit else {}
+        words |= {"activation": self._text("", run.spelling)} if run.spelling else {}
         logger.log_hyperparams({**plain(run.config), **words})
         return logger
 

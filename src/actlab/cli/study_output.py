@@ -15,7 +15,7 @@ from actlab.analysis.comparison import table_of
 from actlab.analysis.results import Results
 from actlab.analysis.study_table import StudyTable
 from actlab.analysis.wording import duration
-from actlab.config.values import printer
+from actlab.config.labels import printer
 from actlab.errors import ActlabError
 from actlab.errors.imports import needing
 from actlab.stages import opening
@@ -50,7 +50,7 @@ def suggest(
         return
 
     # Without a --reference, GELU is suggested if the study compares it.
-    compared = {run.unit for run in results.runs if isinstance(run.unit, str)}
+    compared = {run.spelling for run in results.runs if isinstance(run.spelling, str)}
     usual = [] if reference is not None or "gelu" not in compared else ["--reference", "gelu"]
     seconds = sum(result.get("seconds", 0.0) for result in results.results.values()) / table.ended
     missing = table.planned / len(table.seeds) * needed - table.ended
@@ -144,7 +144,7 @@ def publish(shown: Results, table: StudyTable, folder: Path, written: Iterable[P
     """Log the table, the PNG figures among the written files, and curves of the activations to W&B."""
     from actlab.reports import style, tables, units, wandb
 
-    activations = [run.unit for run in shown.runs if run.unit]
+    activations = [run.spelling for run in shown.runs if run.spelling]
     text = printer(activations)
     figure = units.plot_compared({text(unit): unit for unit in activations})
     picture = style.write(figure, folder / "figures" / "units.png", dpi=units.DPI)

@@ -37,7 +37,7 @@ class Slices:
         self.size = len(members)
         self.owners: list[int] = []  # the first run of each parameter group
         self._names = member_names(network)
-        own_kinds = optim.kinds(members[0].network, members[0].units)
+        own_kinds = optim.kinds(members[0].network, members[0].activations)
         kinds = {name: own_kinds[inner] for name, (inner, _) in self._names.items()}
         self._in_member = list(dict.fromkeys(inner for inner, _ in self._names.values()))
         self._rows = {

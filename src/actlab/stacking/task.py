@@ -217,14 +217,14 @@ def reason_against(task: pl.LightningModule) -> str | None:
             f"'measure' of {type(task).__name__} may not accept a run axis; mark it with "
             "actlab.tasks.takes_run_axis if it does"
         )
-    reason = layers.reason_against(task.network, task.units)
+    reason = layers.reason_against(task.network, task.activations)
     against_mapping = mapping.reason_against(task.network) if reason else None
     return f"{reason}, and {against_mapping}" if against_mapping else None
 
 
 def has_forms(task: Task) -> bool:
     """Return whether the network of a task has stacked forms; otherwise it is mapped."""
-    return layers.reason_against(task.network, task.units) is None
+    return layers.reason_against(task.network, task.activations) is None
 
 
 def matmul_of(task: pl.LightningModule) -> str:

@@ -82,9 +82,9 @@ def content_of(text: str, of_data: bool) -> str | None:
         written = [file for file in files if not _is_installed(file)]
         code = _files_digest(files, None, _parsed(written))
     named = (of_data or "/" in text or "." in text) and 0 < len(text) < 1000
-    of_unit = text.rpartition(":")[0].endswith(".py")
+    is_activation = text.rpartition(":")[0].endswith(".py")
     # ``knots.csv`` is a dotted name, too
-    path = _path_digest(Path(text)) if named and not of_unit else None
+    path = _path_digest(Path(text)) if named and not is_activation else None
     return " ".join(filter(None, (code, path))) or None
 
 

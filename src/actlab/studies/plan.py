@@ -18,10 +18,11 @@ from typing import Any
 
 from actlab.config import identity
 from actlab.config.class_paths import class_of, with_import_paths
+from actlab.config.labels import in_full, label
 from actlab.config.metric_classes import directions
 from actlab.config.metrics import mode_of, quantity
 from actlab.config.paths import ACTIVATION, get_dotted, is_activation, set_dotted, short
-from actlab.config.values import as_number, in_full, is_user_defined, label, named, same
+from actlab.config.values import as_number, is_user_defined, named, same
 from actlab.errors import ActlabError
 from actlab.errors.messages import unknown
 from actlab.storage import contents
@@ -101,7 +102,7 @@ class Run:
     code: dict[str, str] = field(default_factory=dict)
 
     @property
-    def unit(self) -> Any:
+    def spelling(self) -> Any:
         """The activation as the grid or the config writes it, not its label; "" without one."""
         value = self.point.get(ACTIVATION) or self.activation or ""
         return value.plain if isinstance(value, Spec) else value

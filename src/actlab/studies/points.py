@@ -8,7 +8,8 @@ from typing import Any
 
 from pydantic import AfterValidator, GetCoreSchemaHandler
 
-from actlab.config.values import canonical, label, same
+from actlab.config.labels import label
+from actlab.config.values import canonical, same
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -13,18 +13,10 @@ from typing import Any
 
 from actlab.config.class_paths import class_of
 from actlab.config.identity import ACTLAB
+from actlab.config.labels import in_full, label
 from actlab.config.paths import get_dotted, is_activation, set_dotted
 from actlab.config.text import SAMPLE, check_order, check_sample
-from actlab.config.values import (
-    as_list,
-    in_full,
-    label,
-    located,
-    named,
-    plain_activation,
-    same,
-    value_key,
-)
+from actlab.config.values import as_list, located, named, plain_activation, same, value_key
 from actlab.errors import ActlabError
 from actlab.errors.messages import unknown
 from actlab.storage.mappings import read_mapping, read_word

@@ -145,7 +145,7 @@ class Task(Training, ABC):
             raise unknown("training metric", min(strange), allowed)
         building.check_given(network, optimizer=optimizer, scheduler=scheduler)
         self.stream = streams.Stream(self.seed)
-        self.units: list[
+        self.activations: list[
             nn.Module
         ] = []  # the activation modules, in the order of their construction
         self.network = self._built(activation, network, num_outputs, input_shape)
@@ -168,10 +168,12 @@ class Task(Training, ABC):
         self, activation: Any, network: NetworkFactory, num_outputs: int, input_shape: Sequence[int]
     ) -> nn.Module:
         init = own_generators(hashing.seed_for(self.seed, "init"))
-        with init, weights_of_run(self.seed, self.units), third_party.calling():
+        with init, weights_of_run(self.seed, self.activations), third_party.calling():
             factory: ActivationFactory = activations.factory(activation)
             act = differentiable(factory) if self.sees_network else factory
-            built = network(building.recorded(act, self.units, self.seed), num_outputs, input_shape)
+            built = network(
+                building.recorded(act, self.activations, self.seed), num_outputs, input_shape
+            )
             building.check_built_on_cpu(built)
             building.materialise(built, input_shape)
         unfuse(built)
@@ -213,7 +215,7 @@ class Task(Training, ABC):
     @property
     def sites(self) -> dict[str, nn.Module]:
         """The activation modules of the network, by module name."""
-        made = {id(unit) for unit in self.units}
+        made = {id(unit) for unit in self.activations}
         return {name: module for name, module in self.network.named_modules() if id(module) in made}
 
     def layers_of(self, r: int) -> list[nn.Module]:
@@ -370,7 +372,7 @@ class Task(Training, ABC):
     def optimizer_of_all(self) -> tuple[Optimizer, list[int]]:
         """Return the optimiser, and member number 0 for each of its parameter groups."""
         named = dict(self.named_parameters())
-        parts = optim.groups(optim.kinds(self, self.units), self.l2)
+        parts = optim.groups(optim.kinds(self, self.activations), self.l2)
         groups = [{"params": [named[n] for n in names], **settings} for names, settings in parts]
         optimizer = building.checked_optimizer(self, groups)
         return optimizer, [0] * len(optimizer.param_groups)

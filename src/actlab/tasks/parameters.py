@@ -50,7 +50,9 @@ def metrics_of(task: Any) -> dict[str, Tensor]:
 
 
 def _has_any(task: Any) -> bool:
-    return any(map(learnt, task.members[0].units)) and not isinstance(task.trainer.strategy, _SPLIT)
+    return any(map(learnt, task.members[0].activations)) and not isinstance(
+        task.trainer.strategy, _SPLIT
+    )
 
 
 def _of_layers(units: Sequence[nn.Module]) -> dict[str, Tensor]:

@@ -200,7 +200,7 @@ class Training(pl.LightningModule, ABC):
             # A network may change its inputs in place.
             given = tuple(part.clone() if isinstance(part, Tensor) else part for part in batch)
             # A stack that this pass changes would differ from its runs alone, and is not trained.
-            parts = [] if self.stacked else changeable(self.network, self.members[0].units)
+            parts = [] if self.stacked else changeable(self.network, self.members[0].activations)
             with evaluating(self, (nn.Module.train, Training.train)), unchanged(parts):
                 measured["train/clean_loss"] = self._mean(
                     self.measured(given, shared=False)["loss"]
