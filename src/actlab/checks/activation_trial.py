@@ -107,7 +107,7 @@ def _samples(experiment: Experiment) -> Batch:
 
 
 def _built(run: Run, name: str, built: dict[str, Experiment]) -> Experiment | str:
-    """Return the experiment of a run, or its activation's fault; raise if no other one can be built.
+    """Return the experiment of a run, or its activation's fault; raise if the rest is at fault.
 
     Runs that differ only in their activation share Trainer and data, those of the first of them
     that was ``built``.
@@ -230,7 +230,7 @@ def state_of(x: Tensor) -> Before:
 
 
 def gradient_of(activation: nn.Module, like: Tensor) -> Tensor:
-    """Return the gradient of a randomly weighted sum of the output at a standard normal input of a shape."""
+    """Return the gradient of a randomly weighted sum of the output at a standard normal input."""
     # of the activation alone: in a deep network the gradient may underflow
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(like.shape, generator=generator, dtype=like.dtype).requires_grad_()
@@ -242,23 +242,25 @@ def gradient_of(activation: nn.Module, like: Tensor) -> Tensor:
 
 
 def check_call(activation: nn.Module, x: Tensor, output: object, before: Before) -> None:
-    """Raise an ActlabError unless a call kept the input, shape, dtype, finite values and declarations."""
+    """Raise an ActlabError unless a call kept input, shape, dtype, finiteness and declarations."""
     value, version = before  # ``x.data`` avoids autograd's count
     if x._version != version or not torch.equal(x.nan_to_num(), value.nan_to_num()):
         raise ActlabError(
-            "changes its input: return a new tensor, without operations in place such as x.relu_() or "
-            "inplace=True"
+            "changes its input: return a new tensor, without operations in place such as x.relu_() "
+            "or inplace=True"
         )
     if not isinstance(output, Tensor) or output.shape != x.shape:
         given = (
             f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
         )
         raise ActlabError(
-            f"returned {given} for an input of shape {tuple(x.shape)}: return a tensor of that shape"
+            f"returned {given} for an input of shape {tuple(x.shape)}: return a tensor of that "
+            "shape"
         )
     if output.dtype != x.dtype and not torch.is_autocast_enabled(x.device.type):
         raise ActlabError(
-            f"returned {str(output.dtype)[6:]} for {str(x.dtype)[6:]}: return the dtype of the input"
+            f"returned {str(output.dtype)[6:]} for {str(x.dtype)[6:]}: return the dtype of the "
+            "input"
         )
     if x.isfinite().all() and (wrong := ~output.isfinite()).any():
         y, at = output[wrong][0].item(), x[wrong][0].item()
@@ -273,8 +275,8 @@ def _check_declared(activation: nn.Module, x: Tensor, output: Tensor) -> None:
             activation.forward(x), output, equal_nan=True
         ):
             raise ActlabError(
-                "returns different outputs in training and in evaluation, but 'stochastic' is False: "
-                "set it to True on the class or in register(…)"
+                "returns different outputs in training and in evaluation, but 'stochastic' is "
+                "False: set it to True on the class or in register(…)"
             )
         if activations.is_elementwise(activation):
             both = activation.forward(torch.stack([x, 1 - x]))
@@ -282,6 +284,6 @@ def _check_declared(activation: nn.Module, x: Tensor, output: Tensor) -> None:
                 both[0], activation.forward(x), equal_nan=True
             ):
                 raise ActlabError(
-                    "declares 'elementwise = True', but its output for one sample depends on other samples: "
-                    "remove the declaration"
+                    "declares 'elementwise = True', but its output for one sample depends on other "
+                    "samples: remove the declaration"
                 )

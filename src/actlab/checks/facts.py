@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Facts(NamedTuple):
-    """What a build shows of a run, and of all runs that differ from it only in seed and `stackable` keys."""
+    """What a build shows of a run, and of runs that differ only in seed and `stackable` keys."""
 
     stackable: tuple[str, ...]  # config keys in which the members of a stack may differ
     layers: str  # types and parameter shapes of the layers, as text
@@ -26,9 +26,10 @@ class Facts(NamedTuple):
 
 
 class Known:
-    """The facts of the runs that were built, and of runs that differ from them only in `stackable` keys.
+    """The facts of the runs that were built.
 
-    A process that has built runs hands them on to others, which then build fewer.
+    They hold for runs that differ from these only in `stackable` keys. A process that has built
+    runs hands them on to others, which then build fewer.
     """
 
     def __init__(self) -> None:
@@ -82,7 +83,7 @@ def _classes(value: Any) -> Any:
 
 
 def without(config: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
-    """Return a config with the values of some keys replaced by 0, but objects by their class paths."""
+    """Return a config with the values of some keys replaced by 0, and objects by class paths."""
     # Members of a stack may differ in the settings of their optimiser, but not in its class.
     copied = copy.deepcopy(dict(config))
     for key in keys:

@@ -1,7 +1,8 @@
-"""Trials before runs are stacked, by a few updates: users need not know or declare what third-party code does.
+"""Trials before runs are stacked, by a few updates.
 
-A stack of one must compute what the plain module computes (`difference`). Runs together must equal
-each alone in every bit (`dependence`).
+Users need not know or declare what third-party code does. A stack of one must compute what the
+plain module computes (`difference`). Runs together must equal each alone in every bit
+(`dependence`).
 """
 
 from __future__ import annotations
@@ -39,15 +40,16 @@ CLOSE = 1e-6  # relative, in float64
 DOUBLE = {"precision": "64-true"}
 PATIENCE = 60.0  # seconds that the updates of one fit may take
 _SHORT = {  # two epochs of two updates
-    **{
-        "max_epochs": 2,
-        "max_steps": -1,
-        "max_time": None,
-        "num_sanity_val_steps": 0,
-        "logger": False,
-    },
-    **{"limit_train_batches": 2, "limit_val_batches": 1, "limit_test_batches": 1},
-    **{"check_val_every_n_epoch": 1, "val_check_interval": 1.0},
+    "max_epochs": 2,
+    "max_steps": -1,
+    "max_time": None,
+    "num_sanity_val_steps": 0,
+    "logger": False,
+    "limit_train_batches": 2,
+    "limit_val_batches": 1,
+    "limit_test_batches": 1,
+    "check_val_every_n_epoch": 1,
+    "val_check_interval": 1.0,
 }
 
 
@@ -60,9 +62,8 @@ class _Watch(Checkpoint):
     """Records what a fit computes for one run, or for each member of a stack."""
 
     def __init__(self) -> None:
-        self.states: list[
-            list[dict[str, Tensor]]
-        ] = []  # weights before and after training, of each run
+        # Weights before and after training, of each run
+        self.states: list[list[dict[str, Tensor]]] = []
         self.recorded: list[list[dict[str, Tensor]]] = []  # metrics of each epoch and run
         self._begun = 0.0
 
@@ -99,7 +100,7 @@ def _states(module: pl.LightningModule) -> list[dict[str, Tensor]]:
 
 @threads(1)
 def difference(run: Run) -> str | None:
-    """Return how a stack of one differs from the plain module in float64, in words; None if they agree.
+    """Return how a stack of one differs from the plain module in float64; None if they agree.
 
     A network that cannot be mapped raises a MappingError. Any other exception, which may be an
     accident, becomes a TrialError.
@@ -123,7 +124,7 @@ def difference(run: Run) -> str | None:
 
 @threads(1)
 def dependence(runs: Sequence[Run], exact: bool) -> str | None:
-    """Return how the first and the last run together differ from each alone, in words; None if they do not.
+    """Return how the first and the last run together differ from each alone; None if they agree.
 
     If ``exact``, in any bit; else in float64, as on a GPU, whose kernels depend on the number of
     runs. A single run is tried with another seed. Raises as `difference` does.
@@ -207,7 +208,7 @@ def _change(states: Sequence[Sequence[Mapping[str, Tensor]]], r: int) -> dict[st
 def _first_difference(
     alone: Mapping[str, Tensor], member: Mapping[str, Tensor], close: float
 ) -> str | None:
-    """Return the first tensor that is missing or differs, relative to the largest value of all tensors."""
+    """Return the first tensor that is missing or differs, relative to the largest value of all."""
     if missing := alone.keys() ^ member.keys():
         return min(missing)
     largest = max(

@@ -89,7 +89,7 @@ def arrange(
     devices: Sequence[str] = (),
     untried: str = "",
 ) -> Arranged:
-    """Decide how the unfinished runs ``todo`` of ``runs`` will be trained; see `pack` and `settings.decide`.
+    """Decide how the unfinished runs ``todo`` will be trained; see `pack` and `settings.decide`.
 
     ``devices`` are the accelerators of this machine, the best one first.
     """
@@ -126,8 +126,8 @@ def begun(root: Path, runs: Sequence[Run], unfinished: set[str]) -> list[Job]:
             continue
         if lacking := [name for name in stack.members if name not in by_id]:
             raise ActlabError(
-                f"{stack.folder} contains {lacking[0]}, which this study no longer has: run the study with the "
-                "settings of its first start, or in another --runs-dir"
+                f"{stack.folder} contains {lacking[0]}, which this study no longer has: run the "
+                "study with the settings of its first start, or in another --runs-dir"
             )
         jobs.append(Job(tuple(by_id[name] for name in stack.members), stacked=True))
     return jobs
@@ -136,7 +136,7 @@ def begun(root: Path, runs: Sequence[Run], unfinished: set[str]) -> list[Job]:
 def form_of(
     root: Path, key: str, group: Sequence[Run], max_stack: int, known: Known
 ) -> tuple[bool, str]:
-    """Return whether a run alone is a stack of one, and why several share no stack; empty if they may.
+    """Return whether a run alone is a stack of one, and why several share no stack, or "".
 
     The former does not depend on the group.
     """
@@ -153,10 +153,12 @@ def form_of(
 
 
 def for_all(members: int, size: int, jobs: int, groups: int) -> int:
-    """Return the size of stacks that keeps all processes busy, also if there are few groups of runs.
+    """Return the size of stacks that keeps all processes busy, also for few groups of runs.
 
-    >>> [for_all(members, 15, jobs=2, groups=1) for members in (1, 2, 3, 15, 45)], for_all(15, 15, 2, groups=6)
-    ([1, 1, 2, 8, 12], 15)
+    >>> [for_all(members, 15, jobs=2, groups=1) for members in (1, 2, 3, 15, 45)]
+    [1, 1, 2, 8, 12]
+    >>> for_all(15, 15, jobs=2, groups=6)
+    15
     """
     parts = math.ceil(members / size)
     # With many groups, the processes that are idle at the end cost little.

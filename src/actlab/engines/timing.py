@@ -100,8 +100,10 @@ def chosen(seconds: Mapping[int, float]) -> int:
     A smaller stack must save more than `CHANCE`, so that chance does not choose. Seconds are
     infinite for a size that could not be timed.
 
-    >>> chosen({15: 15.0, 5: 4.9, 1: 1.0}), chosen({15: 10.0, 5: 3.0, 1: 1.0}), chosen({15: 15.9, 1: 1.0})
-    (15, 5, 1)
+    >>> chosen({15: 15.0, 5: 4.9, 1: 1.0}), chosen({15: 10.0, 5: 3.0, 1: 1.0})
+    (15, 5)
+    >>> chosen({15: 15.9, 1: 1.0})
+    1
     """
     best = max(seconds)
     for size in sorted(seconds, reverse=True):
@@ -111,7 +113,7 @@ def chosen(seconds: Mapping[int, float]) -> int:
 
 
 def fastest(runs: Sequence[Run], forms: bool, sharing: int = 1) -> float:
-    """Return the seconds of the fastest update of runs; infinite if they fail, or fill a GPU that is shared."""
+    """Return the seconds of the fastest update; infinite if runs fail or fill a shared GPU."""
     clock, failed = _Clock(), False
     try:
         _fit(runs, clock, forms or len(runs) > 1)
