@@ -190,7 +190,7 @@ def _found_form(reference: Any, blocks: Iterable[Block]) -> tuple[Any, list[str]
     if not isinstance(reference, str) or reference not in OTHER_FORMS:
         return reference, []
 
-    grid = set()
+    grid: set[str] = set()
     for block in blocks:
         for values in block.grid.values():
             grid.update(map(value_key, values))
