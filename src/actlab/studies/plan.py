@@ -11,7 +11,7 @@ import itertools
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -28,16 +28,12 @@ from actlab.errors.messages import unknown
 from actlab.storage import contents
 from actlab.storage.spec import Spec
 from actlab.studies import opened
+from actlab.studies.lengths import EPOCHS, LENGTHS, is_endless
 from actlab.studies.points import Point
 from actlab.studies.schema import ProbePart
 from actlab.studies.spaces import Search, Space
 
-SEED, EPOCHS = "seed_everything", "trainer.max_epochs"
-_LENGTHS = {  # of a run, with the unit of one and of several
-    EPOCHS: ("epoch", "epochs"),
-    "trainer.max_steps": ("update", "updates"),
-    "trainer.max_time": ("of time", "of time"),
-}
+SEED = "seed_everything"
 # Runs in a study (benchmarks/large_studies.py) and in a stack. Larger stacks of 45 and 90 runs need
 # as much time per update and run as stacks of 15 (benchmarks/stacks.py).
 MOST_RUNS, MAX_STACK = 10_000, 15
@@ -171,38 +167,6 @@ class Stage:
     seeds: tuple[int, ...]
     settings: dict[str, Any] = field(default_factory=dict)
     search: Search | None = None
-
-
-def other_length(blocks: Iterable[tuple[Block, Block]]) -> str:
-    """Describe the first change of the length of runs: ``25 epochs, not 250``; else empty."""
-    for block, changed in blocks:
-        for key, (singular, plural) in _LENGTHS.items():
-            before, after = _values_at(block, key), _values_at(changed, key)
-            if before == after:
-                continue
-
-            unit = singular if after == [1] else plural
-            text = f"{' or '.join(map(str, after))} {unit}"
-            if any(before):
-                text += f", not {' or '.join(map(str, before))}"
-            return text
-    return ""
-
-
-def _values_at(block: Block, key: str) -> list[Any]:
-    """Return the values of a dotted key in the grid of a block, or else in its config."""
-    return block.grid.get(key) or [get_dotted(block.config({}), key)]
-
-
-def is_endless(config: Mapping[str, Any]) -> bool:
-    """Return whether a config trains for ever.
-
-    Then ``max_epochs`` is negative, and nothing else limits training. Without ``max_epochs``
-    Lightning trains 1,000 epochs.
-    """
-    epochs, steps, time = (as_number(get_dotted(config, key)) for key in _LENGTHS)
-    has_steps = isinstance(steps, float) and steps >= 0
-    return isinstance(epochs, float) and epochs < 0 and not has_steps and time is None
 
 
 def _check_equal(run: Run, other: Run) -> None:
@@ -467,7 +431,7 @@ class Study:
         if is_endless(config):
             raise ActlabError(
                 f"{EPOCHS} is {get_dotted(config, EPOCHS)}, so a run of {self.name} would train "
-                f"for ever: set a limit, {' or '.join(_LENGTHS)}"
+                f"for ever: set a limit, {' or '.join(LENGTHS)}"
             )
 
         # The point, with the values that other blocks compare

@@ -23,7 +23,8 @@ from actlab.storage.mappings import read_mapping, read_word
 from actlab.storage.resources import config_file, is_file
 from actlab.storage.spec import Spec
 from actlab.studies import schema
-from actlab.studies.plan import SMOKE_SUFFIX, Block, Keep, Selection, Stage, Study, other_length
+from actlab.studies.lengths import other_length
+from actlab.studies.plan import SMOKE_SUFFIX, Block, Keep, Selection, Stage, Study
 from actlab.studies.seeds import SMOKE_SEEDS, of_stages
 from actlab.studies.spaces import Search, Space, parse_space
 
