@@ -1,11 +1,12 @@
 """What a page shows as output, compared with what is printed, or written again from it.
 
-A block ``text`` after commands or a program shows what they print. Four rules say what may differ:
+A block ``text`` after commands or a program shows what they print. Five rules say what may differ:
 
 - ``…`` stands for any text;
 - a number with a decimal point stands for any number: trained values and times depend on the
     processor;
 - a verdict stands for any verdict on the same activation, for it follows from trained values;
+- rows of a table, and verdicts of a line each, may have another order, which follows from them too;
 - white space and the lengths of rules in tables are not compared.
 
 All else is literal. A number that no processor changes belongs in a block ``pycon``, which doctest
@@ -19,15 +20,38 @@ from pathlib import Path
 LEFT_OUT = "…"
 OUTCOMES = "better|worse|equivalent|no significant difference"
 VERDICT = re.compile(rf"^(.*?): (?:{OUTCOMES})\b(?s:.*?)[.{LEFT_OUT}]$", re.M)
+SHORT = re.compile(rf"^(> |  )(\S.*?) +(?:{OUTCOMES})\b.*$", re.M)
 NUMBER = re.compile(r"(?<![\w.])[+−-]?\d[\d,]*(?:\.\d+)+(?:e[+-]?\d+)?")
 ANY_NUMBER = r"[+−-]?\d[\d,]*(?:\.\d+)*(?:e[+-]?\d+)?"
 RULE = re.compile("─+")
 UNTIMED = "costs are left out: other programs kept the machine busy"
 
 
+def in_order(text: str) -> str:
+    """The text, with the rows of each table and neighbouring short verdicts sorted by their names."""
+    lines: list[str] = []
+    rows: list[str] = []
+    in_table = False
+    for line in text.splitlines():
+        in_table = in_table and bool(line.strip()) and LEFT_OUT not in line
+        if in_table or SHORT.match(line):
+            rows.append(line)
+            continue
+        lines += sorted(rows, key=_name_of)
+        rows = []
+        lines.append(line)
+        in_table = RULE.fullmatch(line.strip()) is not None
+    return "\n".join([*lines, *sorted(rows, key=_name_of)])
+
+
+def _name_of(row: str) -> str:
+    return " ".join(row.removeprefix("> ").split())
+
+
 def pattern_of(shown: str) -> str:
     """The regular expression of what a block allows, for text whose white space is single blanks."""
-    text = VERDICT.sub(rf"\1: {LEFT_OUT}", shown)
+    text = VERDICT.sub(rf"\1: {LEFT_OUT}", in_order(shown))
+    text = SHORT.sub(rf"\1\2 {LEFT_OUT}", text)
     text = " ".join(NUMBER.sub("\0", RULE.sub("─", text)).split())
     pattern = ""
     for part in re.split(f"( ?{LEFT_OUT} ?|\0)", text):
@@ -42,7 +66,7 @@ def pattern_of(shown: str) -> str:
 
 def allows(shown: str, printed: str) -> bool:
     """Whether a block shows what is printed."""
-    text = " ".join(RULE.sub("─", printed).split())
+    text = " ".join(RULE.sub("─", in_order(printed)).split())
     return re.fullmatch(pattern_of(shown), text) is not None
 
 

@@ -260,7 +260,7 @@ def test_the_walk_of_a_new_user_runs_from_the_wheel(installed, shows, tmp_path):
     table = output_of("--html", said)
     assert "75 of 75 runs finished" in table
     assert re.search(
-        r"^MyActivation: (better|worse|equivalent|no significant difference)", table, re.M
+        r"^> MyActivation +(better|worse|equivalent|no significant difference)", table, re.M
     )
     assert (tmp_path / "runs/demo/figures/curves.pdf").is_file()
     assert "\\textbf{MyActivation}" in (tmp_path / "table.tex").read_text()
@@ -277,7 +277,7 @@ def test_the_readme_runs_from_the_wheel(installed, tmp_path):
     table = output_of("--seeds 15 ", said)
     assert "75 of 75 runs finished" in table
     assert re.search(
-        r"^MyActivation: (better|worse|equivalent|no significant difference)", table, re.M
+        r"^> MyActivation +(better|worse|equivalent|no significant difference)", table, re.M
     )
     assert "Smoke runs decide nothing" in output_of("actlab scoreboard", said)
     assert "MyActivation" in output_of("gelu_mnist_classifier", said)

@@ -345,7 +345,7 @@ def test_an_own_activation_gets_the_command_for_enough_seeds_and_extensions_are_
     short = short.replace("at: last, percent: true}", "at: last, percent: true, margin: 0.02}")
     (tmp_path / "tiny.yaml").write_text(short.replace("select: {tune: [model.optimizer.lr]}\n", ""))
     first = cli("study", "run", "tiny.yaml", "--activation", "silu", "--jobs", "0").out.splitlines()
-    assert first[-2].startswith("Seeds that show the margin, about ")
+    assert first[-2].startswith("This command trains enough seeds for the margin, in about ")
     command = (
         r"  actlab study run tiny\.yaml --activation silu --jobs 0 --seeds \d+ --reference gelu"
     )
@@ -356,9 +356,9 @@ def test_an_own_activation_gets_the_command_for_enough_seeds_and_extensions_are_
         "study", "run", "tiny.yaml", "--activation", "silu", "--activation", f"{broken}:flat"
     )
     assert alone.code == 1
-    assert "Seeds that show" not in alone.out, "the activation must be corrected first"
+    assert "enough seeds" not in alone.out, "the activation must be corrected first"
     words = ("study", "run", "tiny.yaml", "--activation", "silu", "--reference", "gelu", "--seeds")
-    assert "Seeds that show" not in cli(*words, "8").out
+    assert "enough seeds" not in cli(*words, "8").out
     extended = cli(*words, "9").out
     assert (
         "The study was extended after 1 verdict, by seeds or by trials of a search, or cut short."

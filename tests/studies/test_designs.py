@@ -60,4 +60,4 @@ def test_plan_and_run_say_before_the_training_that_a_design_cannot_decide(cli, t
     assert said not in cli("study", "plan", tiny, "--seeds", "6", *folder).out
     assert said not in cli("study", "plan", tiny, "--smoke", *folder).out
     trained = cli("study", "run", tiny, "--jobs", "0", *folder).out
-    assert 0 <= trained.find(said) < trained.find("0 finished") < trained.find("No verdict against")
+    assert 0 <= trained.find(said) < trained.find("0 finished") < trained.find("Verdict: none.")

@@ -90,7 +90,10 @@ def test_the_next_stage_opens_for_the_others_and_then_for_what_was_fixed(study, 
         said.count("Without values: frail. Runs that select settings failed or all diverged") == 2
     ), "before and below"
     assert "4 of 6 runs finished; the study is done except for 2 runs that failed: " in said
-    assert "Primary: 1 comparison of test error % (last) with relu. The other is secondary" in said
+    assert (
+        "Primary: 1 comparison of test error % (last) with relu. The other is secondary"
+        in study(STAGED, "show").out
+    )
     assert "No verdict yet against relu on 1 comparison: " in said
     assert "Repair what failed and repeat the command." in said
     row = rows_of(study(STAGED, "show", "--json"))["frail"]

@@ -60,7 +60,7 @@ def suggest(
     missing_runs = table.planned / len(table.seeds) * seeds - table.ended
     time = duration(seconds / table.ended * missing_runs)
     command = shlex.join(["actlab", *words, *options])
-    print(f"\nSeeds that show the margin, about {time} of training:\n  {command}")
+    print(f"\nThis command trains enough seeds for the margin, in about {time}:\n  {command}")
 
 
 def record_look(folder: StudyFolder, table: StudyTable) -> None:
