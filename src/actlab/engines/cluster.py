@@ -182,7 +182,7 @@ class Cluster:
             over, said, machine = ray.get(task)
         except kinds.RayTaskError as error:
             if isinstance(error.cause, LostDeviceError):
-                return True, job.left_alone(root)
+                return True, job.unfinished_alone(root)
             self.errors.append(ActlabError(described(error.cause)))
             print(f"{job.id} is not trained further: {self.errors[-1]}", flush=True)
             return True, []

@@ -28,8 +28,13 @@ class Shard(NamedTuple):
 
 
 def share_of(shard: Shard | None, runs: Sequence[T]) -> Sequence[T]:
-    """Return the runs of a shard, or all of them: in turns, so that each shard has seeds of each grid point."""
-    return runs if shard is None else runs[shard.part :: shard.of]
+    """Return the runs of a shard, or all of them.
+
+    Shards take runs in turns, so that each shard has seeds of each grid point.
+    """
+    if shard is None:
+        return runs
+    return runs[shard.part :: shard.of]
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,9 @@ class Job:
     @property
     def id(self) -> str:
         """Id of the run, or of the stack."""
-        return self.runs[0].id if len(self.runs) == 1 else stacks.id_of(self.names)
+        if len(self.runs) == 1:
+            return self.runs[0].id
+        return stacks.id_of(self.names)
 
     def folder(self, root: Path) -> Path:
         """Return the folder of a stack, which exists only during training."""
@@ -64,20 +71,22 @@ class Job:
 
     def fail(self, root: Path, reason: str) -> None:
         """Record the unfinished runs as failed."""
-        for folder in (RunFolder(root, run) for run in self.runs):
+        for run in self.runs:
+            folder = RunFolder(root, run)
             if not folder.finished:
                 folder.fail(reason)
                 signals.report([(folder.id, 1.0)])
 
     def halves(self, root: Path) -> list[Job]:
         """Replace a stack by two, which start from scratch."""
-        return self._split(root, even_parts(self.runs, ceil(len(self.runs) / 2)))
+        size = ceil(len(self.runs) / 2)
+        return self._split(root, even_parts(self.runs, size))
 
     def alone(self, root: Path) -> list[Job]:
         """Replace a stack by its runs, which start from scratch."""
         return self._split(root, [[run] for run in self.runs])
 
-    def left_alone(self, root: Path) -> list[Job]:
+    def unfinished_alone(self, root: Path) -> list[Job]:
         """Return the runs that are not over, each alone."""
         parts = self.alone(root) if len(self.runs) > 1 else [self]
         return [part for part in parts if not part.is_over(root)]
@@ -93,31 +102,36 @@ class Arranged(NamedTuple):
     jobs: list[Job]
     settings: Settings  # of the processes
     single: bool  # whether each run uses a single device
-    said: list[str]  # lines to print about jobs and settings
-    devices: Sequence[
-        str
-    ] = ()  # accelerators for the processes, in turn; none: each process sees all
+    notes: list[str]  # lines to print about jobs and settings
+    devices: Sequence[str] = ()  # accelerators of the processes, in turn; without any, all see all
 
     def device_of(self, process: int) -> str | None:
         """Return the accelerator of a process; None if it sees all."""
-        return self.devices[process % len(self.devices)] if self.devices else None
+        if not self.devices:
+            return None
+        return self.devices[process % len(self.devices)]
 
-    def call(self, job: Job, *given: Any) -> tuple[Any, ...]:
-        """Return the function that trains a job, and its arguments: the job, the ``given`` and settings."""
+    def call(
+        self, job: Job, root: Path, logger: LoggerFactory | None, locked: bool
+    ) -> tuple[Any, ...]:
+        """Return the function that trains a job, and its arguments."""
         if self.single:
-            return "actlab.engines.training:work", job, *given
-        # Lightning starts a run's command again for each device, so the run has a process of its
-        # own.
-        return "actlab.engines.multi_device:work", job, *given, self.settings
+            return "actlab.engines.training:work", job, root, logger, locked
+        # Lightning starts a run's command again for each device, so the run has its own process.
+        return "actlab.engines.multi_device:work", job, root, logger, locked, self.settings
 
 
 def longest_first(jobs: Iterable[Job]) -> list[Job]:
     """Return jobs in the order in which they are trained, so that none runs alone at the end."""
-    return sorted(jobs, key=lambda job: sum(run.epochs or 1 for run in job.runs), reverse=True)
+
+    def epochs(job: Job) -> int:
+        return sum(run.epochs or 1 for run in job.runs)
+
+    return sorted(jobs, key=epochs, reverse=True)
 
 
 def even_parts(runs: Sequence[Run], size: int) -> list[Sequence[Run]]:
     """Split runs into the fewest parts of at most ``size`` runs, all about equally large."""
     number = ceil(len(runs) / size)
-    bounds = [round(i * len(runs) / number) for i in range(number + 1)]
-    return [runs[a:b] for a, b in pairwise(bounds)]
+    bounds = [round(part * len(runs) / number) for part in range(number + 1)]
+    return [runs[start:end] for start, end in pairwise(bounds)]

@@ -193,7 +193,7 @@ class Start:
         todo = [folder for folder in todo if folder.id in mine]
         for folder in todo:
             folder.try_again()
-        for line in arranged.said:
+        for line in arranged.notes:
             print(line)
         if isinstance(self.worker, Worker):  # it may hold memory of an accelerator
             self.worker.end()
@@ -209,7 +209,7 @@ class Start:
             train = self._engine(arranged)
             busy = train(arranged.jobs)
             while busy and (self.engine.wait or self.engine.cluster):
-                busy = train(pool.freed(busy, self.folder.path))
+                busy = train(pool.wait_for(busy, self.folder.path))
         if busy:
             number = sum(len(job.runs) for job in busy)
             print(
