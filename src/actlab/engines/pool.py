@@ -1,4 +1,4 @@
-"""Hand out the jobs of a study to worker processes, one request a job; a worker that dies is replaced.
+"""Hand out the jobs of a study to worker processes, one request a job, and replace dead workers.
 
 The threads of one process spin while they wait for each other, several times per update; processes
 do not, so each worker has one thread. Each job has a process of its own, so no run depends on state

@@ -1,4 +1,4 @@
-"""Train a job in a worker: hold the locks of its runs, record runs that fail, split stacks that fail.
+"""Train a job in a worker: hold the locks of its runs, record failed runs, split failed stacks.
 
 A run alone is a stack of one, or a plain module. A stack has a folder in ``stacks/`` with its
 checkpoint; `actlab.engines.packing` decides which runs form one.
@@ -18,6 +18,7 @@ from actlab.engines.jobs import Job, LoggerFactory
 from actlab.engines.recording import Recorder
 from actlab.errors import ActlabError
 from actlab.errors.messages import described
+from actlab.experiments import Experiment
 from actlab.runtime import signals
 from actlab.runtime.accidents import check_device, is_out_of_memory
 from actlab.runtime.devices import keep_freed, rank, threads
@@ -31,7 +32,7 @@ from actlab.studies.locks import holding
 
 
 def work(job: Job, root: Path, logger: LoggerFactory | None = None, locked: bool = True) -> bool:
-    """Train a job unless another process is training one of its runs; return whether the job is over.
+    """Train a job unless another process trains one of its runs; return whether the job is over.
 
     A run that has finished, or failed in this start of the study, is left as it is. A shard needs
     no locks.
@@ -132,19 +133,9 @@ def fit(job: Job, root: Path, logger: LoggerFactory | None = None) -> None:
         # Create loggers before the runs are built, which leaves the generators seeded
         if logger:
             recorder.loggers = {run.index: logger(job.runs[run.index]) for run in unfinished}
+        trainer, task, data = _built(job, recorder)
 
-        # Build the runs
-        configs = [run.config for run in job.runs]
-        trainer, task, data = assemble(configs, recorder, recorder.path, job.stacked)
-        if isinstance(task, StackedTask):
-            task.loggers_of = recorder.loggers
-        elif recorder.loggers:
-            trainer.logger = recorder.loggers.pop(0)
-        writer = trainer.strategy.checkpoint_io
-        if isinstance(writer, AtomicCheckpointIO):
-            writer.remedy = recorder.remedy
-
-        # Train them
+        # Train the runs
         checkpoint = _checkpoint_to_resume(recorder)
         with threads(1), signals.measured(lambda: recorder.parts(trainer)):
             trainer.fit(task, datamodule=data, ckpt_path=checkpoint)
@@ -156,6 +147,24 @@ def fit(job: Job, root: Path, logger: LoggerFactory | None = None) -> None:
             unfinished_logger.finalize("failed")
     if recorder.stacked:  # each member now has its own checkpoint
         shutil.rmtree(recorder.path, ignore_errors=True)
+
+
+def _built(job: Job, recorder: Recorder) -> Experiment:
+    """Build the runs of a job as one experiment, which the recorder and its loggers observe."""
+    configs = [run.config for run in job.runs]
+    experiment = assemble(configs, recorder, recorder.path, job.stacked)
+    trainer, task, _ = experiment
+
+    # Lightning logs for a run alone, the task for the members of a stack
+    if isinstance(task, StackedTask):
+        task.loggers_of = recorder.loggers
+    elif recorder.loggers:
+        trainer.logger = recorder.loggers.pop(0)
+
+    writer = trainer.strategy.checkpoint_io
+    if isinstance(writer, AtomicCheckpointIO):
+        writer.remedy = recorder.remedy
+    return experiment
 
 
 def _checkpoint_to_resume(recorder: Recorder) -> Path | None:

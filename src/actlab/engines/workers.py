@@ -305,7 +305,6 @@ def _serve(pipe: Connection, settings: Settings, device: str | None) -> None:
 
     A worker that a request has harmed answers it and ends; the next request starts another.
     """
-    from actlab.runtime import accidents
     from actlab.runtime.denormals import flush_denormals
     from actlab.runtime.devices import VISIBLE
 
@@ -336,25 +335,33 @@ def _serve(pipe: Connection, settings: Settings, device: str | None) -> None:
             request = pipe.recv()
             if request is None:
                 return
-            try:
-                function, args, reports = request
-                if reports:
-                    args = (*args, report)
-                answer = _imported(function)(*args)
-                if accidents.harmed:
-                    report("last", answer)
-                    return
-                report("done", answer)
-            except LostDeviceError as error:
-                print(error)
-                # At once, because handlers of the exit would call the lost accelerator.
-                os._exit(LOST)
-            except ActlabError as error:
-                report("error", str(error))
-            except Exception as error:
-                if not last_line(error):  # a fault of actlab: its traceback is printed
-                    raise
-                report("error", described(error))
+            is_last = _answer(request, report)
+            if is_last:
+                return
+
+
+def _answer(request: tuple[Function, tuple[Any, ...], bool], report: Report) -> bool:
+    """Report the result or the error of a request; return whether the request harmed the worker."""
+    from actlab.runtime import accidents
+
+    function, args, reports = request
+    try:
+        if reports:
+            args = (*args, report)
+        result = _imported(function)(*args)
+        report("last" if accidents.harmed else "done", result)
+        return bool(accidents.harmed)
+    except LostDeviceError as error:
+        print(error)
+        # At once, because handlers of the exit would call the lost accelerator.
+        os._exit(LOST)
+    except ActlabError as error:
+        report("error", str(error))
+    except Exception as error:
+        if not last_line(error):  # a fault of actlab: its traceback is printed
+            raise
+        report("error", described(error))
+    return False
 
 
 def live_while_preparing() -> None:
