@@ -21,10 +21,13 @@ LoggerFactory = Callable[[Run], Any]  # creates the Lightning logger of a run
 
 
 class Shard(NamedTuple):
-    """The share of one of several starts on a folder: runs ``part``, ``part + of`` and so on."""
+    """The share of one of several starts on a folder.
 
-    part: int
-    of: int
+    It has the runs at positions ``part``, ``part + number``, ``part + 2 * number`` and so on.
+    """
+
+    part: int  # from 0
+    number: int  # of starts
 
 
 def share_of(shard: Shard | None, runs: Sequence[T]) -> Sequence[T]:
@@ -34,7 +37,7 @@ def share_of(shard: Shard | None, runs: Sequence[T]) -> Sequence[T]:
     """
     if shard is None:
         return runs
-    return runs[shard.part :: shard.of]
+    return runs[shard.part :: shard.number]
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,13 @@ from actlab.tasks.metrics import log_table
 
 def log_epoch(logger: Logger, rows: Sequence[Row], matrices: Mapping[str, Any]) -> None:
     """Pass the rows and matrices of an epoch to a logger."""
+    # Collect the metrics of each step
     steps: dict[int, dict[str, float]] = {}
     for row in rows:
         metrics = steps.setdefault(row.step, {"epoch": row.epoch})
         metrics[row.logged] = row.value
 
+    # Log them
     for step, metrics in steps.items():
         logger.log_metrics(metrics, step)
     for name, values in matrices.items():
@@ -32,6 +34,7 @@ def summarise(logger: object, rows: Sequence[Row], diverged: bool) -> None:
     if not callable(log_summary):
         return
 
+    # Collect the values of each metric
     names = series.names(row.logs for row in rows)
     values: dict[str, list[float]] = {}
     for row in rows:

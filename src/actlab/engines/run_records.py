@@ -65,22 +65,29 @@ class JobRecord:
 
     def state(self) -> dict[str, Any]:
         """Return the record for the checkpoint."""
-        state: dict[str, Any] = {}
-        state["rows"] = {run.folder.id: packed(run.rows) for run in self.runs}
+        rows = {}
+        initial = []
+        for run in self.runs:
+            rows[run.folder.id] = packed(run.rows)
+            initial.append(run.initial)
+
+        state: dict[str, Any] = {"rows": rows}
         for name in _SHARED:
             state[name] = getattr(self, name)
-        state["initial"] = [run.initial for run in self.runs]
+        state["initial"] = initial
         return state
 
     def restore(self, state: Mapping[str, Any], remedy: str) -> None:
         """Restore the record of `state`; a record of other runs raises a DamagedError."""
+        # Check that the state is of these runs
         rows = state.get("rows", {})
         names = [run.folder.id for run in self.runs]
-        if [*rows] != names:
-            other = min(rows.keys() - {*names}, default="another version of actlab")
-            damage = f"the checkpoint of {names[0]} is damaged: it belongs to {other}"
+        if list(rows) != names:
+            owner = min(rows.keys() - set(names), default="another version of actlab")
+            damage = f"the checkpoint of {names[0]} is damaged: it belongs to {owner}"
             raise DamagedError(f"{damage}; {remedy}")
 
+        # Restore it
         for run, initial in zip(self.runs, state["initial"], strict=True):
             run.rows = unpacked(rows[run.folder.id])
             run.initial = initial
