@@ -1,4 +1,4 @@
-"""What a machine with one CUDA GPU shows, part by part, in calls of bounded time; writes ``gpu.json``.
+"""Measure a machine with one CUDA GPU, part by part, in calls of bounded time; write ``gpu.json``.
 
     python benchmarks/gpu.py [PART ...] [--minutes 9] [--cifar10 FOLDER] [--jobs N] [--out runs/gpu]
     [--smoke]
@@ -201,7 +201,7 @@ def study_of(
 
 
 def epochs(options: argparse.Namespace, entry: Entry) -> Iterator[Entry]:
-    """Train a network with convolutions with and without CUDA graphs, each side in a folder of its own."""
+    """Train a network with convolutions with and without CUDA graphs, each in its own folder."""
     number = 3
     smoke = {"model.network.widths": [8, 8], "trainer.max_steps": 31}
     settings = {"trainer.max_epochs": number, "data.cache_dir": str(options.out / "cache")}
@@ -227,7 +227,7 @@ def epochs(options: argparse.Namespace, entry: Entry) -> Iterator[Entry]:
 
 
 def gpt(options: argparse.Namespace, entry: Entry) -> Iterator[Entry]:
-    """Time updates of GPTs in stacks, in turns, then try a stack and choose its size as a study does."""
+    """Time updates of GPTs in stacks, in turns; then try a stack and choose its size as studies."""
     stacks.as_a_study_does()
     sizes = sizes_of(options)
     settings = {
@@ -280,7 +280,7 @@ class Kernels(Clock):
 
 
 def in_blocks(runs: Sequence[plan.Run]) -> dict[str, Callable[[], float]]:
-    """The sides of some runs: milliseconds an update and run by single updates, in blocks, and replayed."""
+    """Milliseconds an update and run, by side: single updates, blocks, and replayed blocks."""
 
     def timed(most: int, program: Any = None) -> float:
         with patch.dict(replay.PROGRAMS, {DEVICE: program} if program else {}, clear=True):
@@ -309,7 +309,7 @@ def against_jax(data: Path, size: int, dropout: float, rounds: int, jax: bool) -
 
 
 def against_kernels(folder: Path, settings: Mapping[str, Any], rounds: int) -> dict[str, float]:
-    """Time an update of the GELU paper's network for CIFAR-10, and its kernels where a GPU has some."""
+    """Time an update of the GELU paper's network for CIFAR-10, and its kernels on a GPU."""
     images = sides.repeated("cifar10", folder / "cifar10", 40)  # preprocessed before training
     known = {
         "model.activation": "gelu_tanh",
@@ -372,7 +372,7 @@ def correct(options: argparse.Namespace, entry: Entry) -> Iterator[Entry]:
 
 
 class Part(NamedTuple):
-    """A part: in which precision it computes, and a function that yields its figures, to be kept one by one."""
+    """A part: its precision, and a function that yields figures, which are stored one by one."""
 
     precision: str
     measure: Callable[[argparse.Namespace, Entry], Iterator[Entry]]
@@ -446,7 +446,7 @@ def measure(name: str, options: argparse.Namespace) -> None:
 
 
 def attempt(name: str, options: argparse.Namespace, end: float) -> str:
-    """Measure a part in a process of its own until ``end``; return why it has not finished, or nothing."""
+    """Measure a part in its own process until ``end``; return why it did not finish, or nothing."""
     if known(options).get(name, {}).get("finished"):
         print(f"{name}: finished earlier")
         return ""

@@ -1,4 +1,4 @@
-"""Whether CUDA graphs are right on a device: trainings with and without them, in cases of all kinds.
+"""Whether CUDA graphs are right on a device: trainings with and without them, in many cases.
 
 Each case is trained three times on samples: without graphs, again, which shows the noise of the
 device, and replayed. Its verdict compares all weights and the training loss at the end:
@@ -52,7 +52,7 @@ PLAIN = {
 
 
 class Case(NamedTuple):
-    """Some runs of a study, with other settings, that differ in their seed and possibly in one key."""
+    """Some runs of a study, with other settings, that differ in their seed and maybe in one key."""
 
     name: str
     study: str
@@ -162,7 +162,7 @@ def train(configs: Sequence[Mapping[str, Any]], with_graphs: bool) -> Trained:
 
 
 def distance(here: Trained, there: Trained) -> float:
-    """Return the largest difference of weights or losses, relative to the largest one; infinite for nan."""
+    """Return the largest difference of weights or losses, relative to the largest; inf for nan."""
     if here.updates != there.updates:
         return math.inf
     found = []

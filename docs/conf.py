@@ -36,7 +36,11 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "myst_parser",
+    "sphinx_design",
+    "sphinx_copybutton",
 ]
+myst_enable_extensions = ["colon_fence"]
+copybutton_exclude = ".linenos, .gp, .go"  # prompts and output are not copied
 html_theme = "furo"
 html_title = "actlab"
 html_static_path = ["_static"]

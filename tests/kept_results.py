@@ -158,7 +158,7 @@ FIG6 = ("gelu_tanh", "relu", "elu")
 
 
 def short(value: float, digits: int) -> str:
-    return f"{value:.{digits}f}".removeprefix("0")
+    return f"{value:.{digits}f}"
 
 
 @cache

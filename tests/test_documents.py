@@ -110,7 +110,7 @@ LATER = ("compare", "logging", "studies", "tune")
 # test_packaging runs two
 LONG = {f"docs/guide/{name}.md" for name in LATER} | {
     "README.md",
-    "docs/index.md",
+    "docs/tutorial.md",
 }
 
 
@@ -192,7 +192,7 @@ QUOTED = {
     "docs/concepts/verdicts.md": "reports/test_verdict_page.py",  # computes each sentence
     "docs/guide/reading_verdicts.md": "test_kept_sentences.py",  # from the kept results
     "docs/guide/scoreboard.md": "test_kept_sentences.py",
-    "docs/index.md": "test_packaging.py",  # trains its 75 runs
+    "docs/tutorial.md": "test_packaging.py",  # trains its 75 runs
     "examples/README.md": "test_examples.py",  # runs the scripts
 }
 

@@ -109,7 +109,7 @@ def gelu_twitter_pos(row: list[str], column: str) -> Numbers:
 def soi_mnist(row: list[str], column: str) -> Numbers:
     blocks = {
         "ReLU": "ReLU, tuned dropout",
-        "linear layers, dropout .25": "linear layers, tuned dropout",
+        "linear layers, dropout 0.25": "linear layers, tuned dropout",
     }
     name = row[0].partition(" (")[0]
     runs = rows("soi_mnist", 15, block=blocks.get(name, name))

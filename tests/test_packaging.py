@@ -254,9 +254,9 @@ def output_of(words: str, said: dict[str, str]) -> str:
 @pytest.mark.slow  # fifteen seeds of five activations: some minutes
 @pytest.mark.timeout(1800)
 def test_the_walk_of_a_new_user_runs_from_the_wheel(installed, shows, tmp_path):
-    said = followed("docs/index.md", installed, tmp_path)
-    for command, block in outputs_of(ROOT / "docs/index.md"):
-        shows(ROOT / "docs/index.md", block.text, said[command.text.strip()])
+    said = followed("docs/tutorial.md", installed, tmp_path)
+    for command, block in outputs_of(ROOT / "docs/tutorial.md"):
+        shows(ROOT / "docs/tutorial.md", block.text, said[command.text.strip()])
     table = output_of("--html", said)
     assert "75 of 75 runs finished" in table
     assert re.search(

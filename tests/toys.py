@@ -8,7 +8,8 @@ import pytorch_lightning as pl
 import torch
 from torch import nn
 
-from actlab.datamodules.base import SeededBatches, TensorDataModule, TensorDataset
+from actlab.datamodules.base import TensorDataModule, TensorDataset
+from actlab.datamodules.samplers import SeededBatches
 from actlab.networks import Dropout, initialise
 from actlab.random.positions import Position, normal_at, uniform_at
 from actlab.stacking import StackedTask

@@ -17,8 +17,8 @@ over seeds::
     results.values                      # every run's values: a DataFrame
     results.figures                     # matplotlib figures, by name
 
-The same studies run from the shell: ``actlab study run demo --activation
-./my_activation.py:MyActivation``.
+The same studies run from the shell:
+``actlab study run demo --activation ./my_activation.py:MyActivation``.
 
 Importing this package loads neither torch nor Lightning; each name below loads on first use.
 """
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
     __version__: str
 
-_HOMES = {
+# Where the public names are defined.
+_MODULES = {
     **dict.fromkeys(["create", "factory", "names", "register", "replace"], "actlab.activations"),
     **dict.fromkeys(["StudyResults", "load_study", "results", "run_study"], "actlab.api"),
     **dict.fromkeys(["Quantity", "Task"], "actlab.tasks"),
@@ -65,9 +66,10 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("actlab")
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    module = import_module(_MODULES[name])
+    return getattr(module, name)
 
 
 def __dir__() -> list[str]:

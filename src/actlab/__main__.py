@@ -18,26 +18,35 @@ LONGEST_LINE = 1_500  # in characters, of an error message on the terminal
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command with the arguments after ``actlab``, by default those of the process; return the exit code.
+    """Run a command, and print errors as one line.
 
-    0 on success; 1 if runs or probes of a study failed; 2 after a one-line message about bad input;
-    130 or 143 if Ctrl-C or SIGTERM stopped the command; 141 if the reader of its output, such as
-    ``head``, has exited.
+    Args:
+        argv: the arguments after ``actlab``, by default the arguments of the process.
+
+    Returns:
+        The exit code: 0 on success; 1 if runs or probes of a study failed; 2 after a one-line
+        message about bad input; 130 or 143 if Ctrl-C or SIGTERM stopped the command; 141 if the
+        reader of its output, such as ``head``, has exited.
     """
+    is_process = argv is None
     args = list(sys.argv[1:] if argv is None else argv)
-    if argv is None:
+    if is_process:
         _restart_once(args)
+
     try:
         with stopping(), printing() as nobody_reads:
-            if argv is None:
+            if is_process:
                 interpreter.put_folder_last()
             return _run_guarded(args, nobody_reads)
     except ActlabError as error:
         print(f"actlab: error: {one_line(error, LONGEST_LINE)}", file=sys.stderr)
         return 2
     except Stopped as stop:
-        how = stop.how or RESUMED.get(args[0] if args else "")
-        print(f"actlab: stopped{f'; {how}' if how else ''}", file=sys.stderr)
+        message = "actlab: stopped"
+        resumption = stop.how or RESUMED.get(args[0] if args else "")
+        if resumption:
+            message += f"; {resumption}"
+        print(message, file=sys.stderr)
         return 128 + stop.number
     except ReaderGoneError:
         return 141
@@ -47,8 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _restart_once(args: Sequence[str]) -> None:
-    """Start Python again where only its start can set the encoding, or the hash seed of users' code."""
-    runs_users_code = _in_this_process(args) or (len(args) > 0 and args[0] in FITS)
+    """Start Python again if only that sets the encoding, or the hash seed of users' code."""
+    runs_users_code = _trains_here(args) or (len(args) > 0 and args[0] in FITS)
     if sys.getfilesystemencoding() == "ascii":
         # In the C locale, Python decodes file names to text that cannot be written to our UTF-8
         # files.
@@ -57,18 +66,20 @@ def _restart_once(args: Sequence[str]) -> None:
         interpreter.restart()
 
 
-def _in_this_process(args: Sequence[str]) -> bool:
+def _trains_here(args: Sequence[str]) -> bool:
     """Return whether a command trains in this process instead of workers."""
     return "--jobs=0" in args or ("--jobs", "0") in pairwise(args)
 
 
 def _needs_workers(args: Sequence[str]) -> bool:
     """Return whether a command asks worker processes."""
-    named = args[0] in WITH_WORKERS or " ".join(args[:2]) in WITH_WORKERS
-    return named and not _in_this_process(args) and not {"-h", "--help"}.intersection(args)
+    has_workers = args[0] in WITH_WORKERS or " ".join(args[:2]) in WITH_WORKERS
+    asks_help = "-h" in args or "--help" in args
+    return has_workers and not _trains_here(args) and not asks_help
 
 
 def _run_guarded(args: Sequence[str], nobody_reads: Callable[[], bool]) -> int:
+    """Run a command; of an exit, find out whether a signal, a reader or other code asked for it."""
     try:
         return run(args)
     except Exception:
@@ -79,22 +90,28 @@ def _run_guarded(args: Sequence[str], nobody_reads: Callable[[], bool]) -> int:
         check()
         if nobody_reads():
             raise ReaderGoneError from exit_  # rich turns a broken pipe into an exit
-        options = [word.partition("=")[0] for word in args]
-        if any(
-            word == "-h" or word.endswith((".help", "--help")) or "--print" in word
-            for word in options
-        ):
+        if any(map(_prints_only, args)):
             raise  # a parser printed help or the config and exits regularly
-        command = " ".join(["actlab", *takewhile(lambda word: not word.startswith("-"), args)])
+
+        words = takewhile(lambda word: not word.startswith("-"), args)
+        command = " ".join(["actlab", *words])
         raise ActlabError(
-            f"the process was asked to exit with code {exit_.code} while `{command}` ran: an activation, class "
-            "or callback of the config calls sys.exit"
+            f"the process was asked to exit with code {exit_.code} while `{command}` ran: an "
+            "activation, class or callback of the config calls sys.exit"
         ) from exit_
+
+
+def _prints_only(word: str) -> bool:
+    """Return whether a word of a command asks for help or for the config."""
+    option = word.partition("=")[0]
+    return option == "-h" or option.endswith((".help", "--help")) or "--print" in option
 
 
 def run(args: Sequence[str]) -> int:
     """Run a command in this process; return 0, or 1 if runs or probes of a study failed."""
-    command, *rest = args or ["--help"]
+    command, *arguments = args or ["--help"]
+
+    # Print the help or the version
     if command in ("-h", "--help"):
         print(USAGE, end="")
         return 0
@@ -103,6 +120,8 @@ def run(args: Sequence[str]) -> int:
 
         print(__version__)
         return 0
+
+    # Import and run the module of the command
     if command not in COMMANDS:
         raise unknown("command", command, list(COMMANDS))
     if _needs_workers(args):
@@ -110,7 +129,8 @@ def run(args: Sequence[str]) -> int:
 
         start_server()  # it loads torch while this process imports the command
     module = import_module(COMMANDS[command])
-    return module.main(args if command in FITS else rest) or 0
+    exit_code = module.main(args if command in FITS else arguments)
+    return exit_code or 0
 
 
 if __name__ == "__main__":

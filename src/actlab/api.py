@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from actlab.reports.canvas import Figure
 
 Seeds = int | str | Sequence[int] | range
-"""Their number, a range such as ``"5-19"``, or the seeds themselves."""
+"""The number of seeds, a range such as ``"5-19"``, or the seeds themselves."""
 _MOST_BITS = 1024  # of a whole number; no larger one has a float
 
 
@@ -64,13 +64,19 @@ def load_study(
     >>> len(study.runs()), study.runs()[0].id.startswith("gelu-seed0-")
     (10, True)
     """
-    changes = {key: _plain(value, f"settings: {key}") for key, value in (settings or {}).items()}
+    # Write settings and seeds as values of a study file
+    changes = {}
+    for key, value in (settings or {}).items():
+        changes[key] = _plain(value, f"settings: {key}")
     if seeds is not None:
         changes["seeds"] = _plain(seeds, "seeds")
-    is_one = isinstance(activations, Spec | str | Mapping) or callable(activations)
-    several: Any = [activations] if is_one else activations
-    added = [spec_of(activation) for activation in several]
+
+    # Write activations as a study names them
+    is_single = isinstance(activations, Spec | str | Mapping) or callable(activations)
+    activation_list: Any = [activations] if is_single else activations
+    added = [spec_of(activation) for activation in activation_list]
     spec = reference if isinstance(reference, str | None) else spec_of(reference)
+
     plan = reading.load(str(study), smoke, activations=added, reference=spec, settings=changes)
     return replace(plan, more_seeds="seeds={}")
 
@@ -115,12 +121,16 @@ def run_study(
     from actlab.stages.opening import load
     from actlab.studies.study_folder import StudyFolder
 
+    # Train the unfinished runs
     plan = _plan(study, changes)
     folder = StudyFolder(plan, _folder(runs_dir, plan))
-    with default_seed():  # with ``jobs=0`` each run sets that of this process
+    with default_seed():  # with ``jobs=0`` each run sets the seed of this process
         failed = run(folder, Engine(max_stack, jobs=jobs))
+
+    # Record the verdicts that are about to be seen, and store the table
     trained = StudyResults(tuple(load(folder)), failed)
-    looks.record(trained.stages[-1].folder, [comparison.outcome for comparison in trained.verdicts])
+    outcomes = [comparison.outcome for comparison in trained.verdicts]
+    looks.record(trained.stages[-1].folder, outcomes)
     keep(trained.stages, trained.record, folder.path)
     return trained
 
@@ -129,7 +139,9 @@ def run_study(
 def results(
     study: str | Path | Study, *, runs_dir: str | Path = "runs", **changes: Any
 ) -> StudyResults:
-    """Read the results of the finished runs of a study; train nothing. Arguments and errors as in `run_study`.
+    """Read the results of the finished runs of a study; train nothing.
+
+    Arguments and errors are the same as in `run_study`.
 
     >>> results("demo", runs_dir="elsewhere").stages[-1].missing
     40
@@ -138,7 +150,8 @@ def results(
     from actlab.studies.study_folder import StudyFolder
 
     plan = _plan(study, changes)
-    return StudyResults(tuple(load(StudyFolder(plan, _folder(runs_dir, plan)))))
+    folder = StudyFolder(plan, _folder(runs_dir, plan))
+    return StudyResults(tuple(load(folder)))
 
 
 def spec_of(activation: Activation) -> str | dict[str, Any]:
@@ -154,21 +167,27 @@ def spec_of(activation: Activation) -> str | dict[str, Any]:
     spec = spec.with_params(_plain(spec.params, "activation"))
     if spec.source != "__main__":
         return spec.plain
+
+    # Name the script instead, which other processes can import
     file = getattr(sys.modules["__main__"], "__file__", None)
     if file is None:
         raise ActlabError(
-            f"{spec.name} cannot be imported by the processes that train: define it at the top level of a "
-            f"file, and give './FILE.py:{spec.name}' (in a notebook, %%writefile FILE.py writes the cell)"
+            f"{spec.name} cannot be imported by the processes that train: define it at the top "
+            f"level of a file, and give './FILE.py:{spec.name}' (in a notebook, %%writefile "
+            "FILE.py writes the cell)"
         )
     return Spec(file, spec.name, spec.params).plain
 
 
 @dataclass(frozen=True)
 class StudyResults:
-    """The results of a study. A notebook shows table and figures; ``print`` shows the table as the shell does.
+    """The results of a study: its table, verdicts, values and figures, each computed on first use.
+
+    A notebook shows table and figures; ``print`` shows the table as the shell does. The results are
+    read from the study's folder. They train nothing and write nothing.
 
     Args:
-        stages: the results of each stage that has opened; of a study without stages, its only ones.
+        stages: the results of each stage that has opened; a study without stages has one.
         failed: number of runs and probes that failed when they were last run.
     """
 
@@ -182,7 +201,7 @@ class StudyResults:
 
     @property
     def root(self) -> Path:
-        """The study's folder; ``root / run`` is the folder of a run in the column ``run`` of `values`."""
+        """The study's folder; it holds the folder of each run in the column ``run`` of `values`."""
         return self.stages[-1].root
 
     @cached_property
@@ -194,27 +213,36 @@ class StudyResults:
 
     @cached_property
     def table(self) -> pd.DataFrame:
-        """The comparison: a row for each grid point at its chosen settings.
+        """The comparison: a row for each grid point at its selected settings. Errors are fractions.
 
-        Columns: the grid keys by their last part, ``runs``, ``diverged``; for each quantity its
-        median (``test/error@last``), ``… low`` and ``… high`` (interval of the median), ``…
-        difference`` (mean paired difference to the reference) with ``… difference low`` and ``…
-        difference high``, ``… better`` (the probability of being better than the reference), ``…
-        p`` (before correction) and ``… p corrected`` (by Holm, and for looks); ``time`` and
-        ``memory`` of an update relative to the reference. Errors are fractions.
+        Its columns are the grid keys by their last part, ``runs`` and ``diverged``. For each
+        quantity there are:
+
+        - ``test/error@last``: the median, with its interval ``… low`` and ``… high``.
+        - ``… difference``: the mean paired difference to the reference, with its interval
+          ``… difference low`` and ``… difference high``.
+        - ``… better``: the probability of being better than the reference.
+        - ``… p``, before correction, and ``… p corrected``, by Holm and for looks.
+
+        The last columns, ``time`` and ``memory`` of an update, are relative to the reference.
         """
         from actlab.studies.points import short_names
 
         lines = []
         for row in self.record.rows:
+            # Name the grid point
             point = {**row.point, **row.chosen}
             names = short_names(list(point))
-            line: dict[str, Any] = {
-                names[key]: self.record.text(key, value) for key, value in point.items()
-            }
-            line |= {"runs": row.finished + row.diverged, "diverged": row.diverged}
+            line: dict[str, Any] = {}
+            for key, value in point.items():
+                line[names[key]] = self.record.text(key, value)
+
+            # Add the runs and the quantities
+            line["runs"] = row.finished + row.diverged
+            line["diverged"] = row.diverged
             for cell in row.columns:
-                interval, name = cell.interval, cell.key
+                name = cell.key
+                interval = cell.interval
                 line |= {
                     name: cell.median,
                     f"{name} low": interval and interval.low,
@@ -226,28 +254,32 @@ class StudyResults:
                     f"{name} p": cell.p,
                     f"{name} p corrected": cell.p_holm,
                 }
+
+            # Add the costs
             cost = row.cost or {}
-            line |= {
-                "time": cost.get("relative_to_reference"),
-                "memory": cost.get("bytes_relative"),
-            }
+            line["time"] = cost.get("relative_to_reference")
+            line["memory"] = cost.get("bytes_relative")
             lines.append(line)
         return pd.DataFrame(lines)
 
     @cached_property
     def verdicts(self) -> list[Comparison]:
-        """A comparison for each activation and test quantity, printed as a sentence; none for smoke runs."""
+        """A comparison for each activation and test quantity; smoke runs have none.
+
+        A comparison is printed as a sentence.
+        """
         return list(self.record.verdicts)
 
     @cached_property
     def values(self) -> pd.DataFrame:
-        """Every finished run: grid keys, ``seed``, ``chosen``, ``status``, quantities, ``run`` (its id)."""
+        """Every finished run.
+
+        Its columns: grid keys, ``seed``, ``chosen``, ``status``, quantities, ``run`` (its id).
+        """
         from actlab.reports.table_files import to_csv
 
-        # "None" is a label
-        return pd.read_csv(
-            io.StringIO(to_csv(self.stages[-1])), keep_default_na=False, na_values=[""]
-        )
+        file = io.StringIO(to_csv(self.stages[-1]))
+        return pd.read_csv(file, keep_default_na=False, na_values=[""])  # "None" is a label
 
     @cached_property
     def figures(self) -> dict[str, Figure]:
@@ -269,12 +301,14 @@ class StudyResults:
 
         head, body = grid(self.record)
         table = pd.DataFrame(body, columns=[name.replace("\n", " ") for name in head])
-        return f"<p><b>{escape(self.study.title)}</b></p>{table.to_html(index=False)}" + "".join(
-            f"<div>{_svg(figure)}</div>" for figure in self.figures.values()
-        )
+        parts = [f"<p><b>{escape(self.study.title)}</b></p>", table.to_html(index=False)]
+        for figure in self.figures.values():
+            parts.append(f"<div>{_svg(figure)}</div>")
+        return "".join(parts)
 
 
 def _plan(study: str | Path | Study, changes: Mapping[str, Any]) -> Study:
+    """Return a study, or read its file with changes."""
     if not isinstance(study, Study):
         return load_study(study, **changes)
     if changes:
@@ -283,24 +317,34 @@ def _plan(study: str | Path | Study, changes: Mapping[str, Any]) -> Study:
 
 
 def _plain(value: Any, place: str, levels: int = 50) -> Any:
-    """Return a setting with classes and functions as the text that names them; reject other objects."""
+    """Return a setting with classes and functions as the text that names them.
+
+    Other objects are rejected.
+    """
     if levels == 0:
         raise ActlabError(f"{place}: values are nested deeper than 50 levels")
+
+    # Go into nested values
     if isinstance(value, Mapping):
         return {key: _plain(inner, place, levels - 1) for key, inner in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return [_plain(inner, place, levels - 1) for inner in value]
+
+    # Convert subclasses, such as NumPy's, which YAML cannot store
     if isinstance(value, bool | None):
         return value
     if isinstance(value, int) and value.bit_length() <= _MOST_BITS:
-        return int(value)  # of a subclass, such as NumPy's, too: YAML cannot store these
-    if isinstance(value, str | float):
-        return str(value) if isinstance(value, str) else float(value)
+        return int(value)
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, float):
+        return float(value)
+
     if callable(value):
         return spec_of(value)
     raise ActlabError(
-        f"{place}: give text, a number, True, False, None, a list, a mapping, a class or a function, not "
-        f"{shown(value)}"
+        f"{place}: give text, a number, True, False, None, a list, a mapping, a class or a "
+        f"function, not {shown(value)}"
     )
 
 
@@ -317,6 +361,8 @@ def _folder(runs_dir: str | Path, study: Study) -> Path:
 
 
 def _svg(figure: Figure) -> str:
-    text = io.StringIO()
-    figure.savefig(text, format="svg")
-    return "<svg" + text.getvalue().partition("<svg")[2]
+    """Return a figure as an element of HTML."""
+    file = io.StringIO()
+    figure.savefig(file, format="svg")
+    _, tag, content = file.getvalue().partition("<svg")
+    return tag + content

@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from pydantic import ConfigDict, ValidationError
 
 P = ParamSpec("P")
-Found = TypeVar("Found")
+Returned = TypeVar("Returned")
 Count = Annotated[int, Ge(1)]
 Whole = Annotated[int, Ge(0)]
 Shape = Annotated[Sequence[Count], MinLen(1)]
 _CONFIG: ConfigDict = {"strict": True, "arbitrary_types_allowed": True, "allow_inf_nan": False}
-_WORDS = {  # pydantic's words → ours
+# pydantic's descriptions, and the descriptions in our messages.
+_DESCRIPTIONS = {
     "a valid string": "text",
     "an instance of Spec": "text",
     "a valid boolean": "true or false",
@@ -37,8 +38,8 @@ _WORDS = {  # pydantic's words → ours
 }
 
 
-def validated(function: Callable[P, Found]) -> Callable[P, Found]:
-    """Decorate a public function or ``__init__``: check its arguments by their annotations, then call it.
+def validated(function: Callable[P, Returned]) -> Callable[P, Returned]:
+    """Decorate a public function or ``__init__``: check its arguments by their annotations.
 
     Texts are not read as numbers. Arrays, numbers and shapes of NumPy and torch become Python's
     where the annotation demands it, and paths become text.
@@ -58,41 +59,46 @@ def validated(function: Callable[P, Found]) -> Callable[P, Found]:
     return validated_but()(function)
 
 
-def validated_but(*names: str) -> Callable[[Callable[P, Found]], Callable[P, Found]]:
-    """Return `validated` for a function that checks the named arguments itself, with a better message."""
+def validated_but(
+    *names: str,
+) -> Callable[[Callable[P, Returned]], Callable[P, Returned]]:
+    """Return `validated` for a function that checks the named arguments itself.
 
-    def decorated(function: Callable[P, Found]) -> Callable[P, Found]:
+    Its own messages about them are better.
+    """
+
+    def decorate(function: Callable[P, Returned]) -> Callable[P, Returned]:
         @cache
-        def checked() -> Callable[..., None]:
+        def checker() -> Callable[..., None]:
             from pydantic import validate_call  # imported lazily: takes time
 
             @wraps(function)
-            def bound(*_: Any, **__: Any) -> None: ...
+            def signature(*_: Any, **__: Any) -> None: ...
 
-            bound.__annotations__ = {**function.__annotations__, **dict.fromkeys(names, Any)}
-            return validate_call(config=_CONFIG)(bound)
+            unchecked = dict.fromkeys(names, Any)
+            signature.__annotations__ = {**function.__annotations__, **unchecked}
+            return validate_call(config=_CONFIG)(signature)
 
         @wraps(function)
-        def called(*args: P.args, **kwargs: P.kwargs) -> Found:
+        def call(*args: P.args, **kwargs: P.kwargs) -> Returned:
             from pydantic import ValidationError
 
             try:
-                checked()(*args, **kwargs)
+                checker()(*args, **kwargs)
             except ValidationError as error:
-                plain: Any = (
-                    [*map(_plain, args)],
-                    {name: _plain(value) for name, value in kwargs.items()},
-                )
+                # Check again with Python's numbers and lists
+                plain_args: Any = [_plain(value) for value in args]
+                plain_kwargs: Any = {name: _plain(value) for name, value in kwargs.items()}
                 try:
-                    checked()(*plain[0], **plain[1])
+                    checker()(*plain_args, **plain_kwargs)
                 except ValidationError:
                     raise _one_line(function, args, kwargs, error) from None
-                return function(*plain[0], **plain[1])
+                return function(*plain_args, **plain_kwargs)
             return function(*args, **kwargs)
 
-        return called
+        return call
 
-    return decorated
+    return decorate
 
 
 def _plain(value: Any) -> Any:
@@ -101,7 +107,9 @@ def _plain(value: Any) -> Any:
         return value.tolist()
     if isinstance(value, tuple):
         return tuple(value)
-    return os.fspath(value) if isinstance(value, os.PathLike) else value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    return value
 
 
 def _one_line(
@@ -110,33 +118,45 @@ def _one_line(
     kwargs: Mapping[str, Any],
     error: ValidationError,
 ) -> ActlabError:
-    errors = error.errors(include_url=False)
-    kind, place = errors[0]["type"], errors[0]["loc"][0]
-    known, called = (
-        [*inspect.signature(function).parameters],
-        function.__qualname__.removesuffix(".__init__"),
-    )
+    """Return an error of pydantic as one line about the first argument that is wrong."""
+    details = error.errors(include_url=False)
+    kind = details[0]["type"]
+    place = details[0]["loc"][0]  # a name, or the position among args
+    parameters = [*inspect.signature(function).parameters]
+    function_name = function.__qualname__.removesuffix(".__init__")
+
+    # Arguments that the function does not have
     if kind in ("unexpected_keyword_argument", "unexpected_positional_argument"):
-        what = f"unknown argument {place}" if isinstance(place, str) else "too many arguments"
-        allowed = ", ".join(name for name in known if name != "self")
-        return ActlabError(f"{called}: {what}; allowed: {allowed or 'none'}")
-    name = place if isinstance(place, str) else known[place]
+        fault = "too many arguments"
+        if isinstance(place, str):
+            fault = f"unknown argument {place}"
+        allowed = ", ".join(name for name in parameters if name != "self")
+        return ActlabError(f"{function_name}: {fault}; allowed: {allowed or 'none'}")
+
+    # Missing and repeated arguments
+    name = place if isinstance(place, str) else parameters[place]
     if kind.startswith("missing"):
-        return ActlabError(f"{called}: {name} is missing")
+        return ActlabError(f"{function_name}: {name} is missing")
     if kind.startswith("multiple"):
-        return ActlabError(f"{called}: {name} is given twice")
-    allowed = " or ".join(
-        dict.fromkeys(_allowed(detail) for detail in errors if detail["loc"][0] == place)
-    )
+        return ActlabError(f"{function_name}: {name} is given twice")
+
+    # Wrong types and values, with all that the annotation allows
+    descriptions = [_allowed(detail) for detail in details if detail["loc"][0] == place]
+    allowed = " or ".join(dict.fromkeys(descriptions))
     value = args[place] if isinstance(place, int) else kwargs[name]
-    return ActlabError(f"{called}: {name}: expected {allowed}, got {shown(value)}")
+    return ActlabError(f"{function_name}: {name}: expected {allowed}, got {shown(value)}")
 
 
-def _allowed(error: Any) -> str:
-    message, (_, *inside) = error["msg"].removeprefix("Input should be "), error["loc"]
-    if "[key]" in inside:
+def _allowed(detail: Any) -> str:
+    """Return what one error of pydantic allows, in our words."""
+    message = detail["msg"].removeprefix("Input should be ")
+    _, *parts = detail["loc"]
+    if "[key]" in parts:
         return "a mapping with texts as keys"
-    if any(isinstance(part, int) for part in inside):
+    if any(isinstance(part, int) for part in parts):
         return "a list of these"
-    allowed: str = _WORDS.get(message, message)
-    return f"a number {allowed}" if allowed.startswith(("greater than", "less than")) else allowed
+
+    allowed: str = _DESCRIPTIONS.get(message, message)
+    if allowed.startswith(("greater than", "less than")):
+        return f"a number {allowed}"
+    return allowed

@@ -15,7 +15,7 @@ from actlab.analysis.study_table import Row
 from actlab.errors import ActlabError
 from actlab.reports import tables
 from actlab.studies import plan
-from actlab.studies.plan import Selection
+from actlab.studies.plan import Run, Selection
 from actlab.studies.points import Point
 from actlab.studies.study_folder import StudyFolder
 from written_runs import ACT, COST, DROP, LR, finished, one_unit, probe, study, write
@@ -60,7 +60,7 @@ def test_of_several_published_values_that_fit_the_one_with_most_keys_counts(tmp_
     assert [cell.difference for cell in cells] == pytest.approx([0.05, -0.05, -0.15, -0.15])
 
 
-def test_units_are_tested_against_the_reference_seed_by_seed(tmp_path):
+def test_activations_are_tested_against_the_reference_seed_by_seed(tmp_path):
     plan = study(seeds=tuple(range(7)), grids=({ACT: ["gelu", "relu", "elu"]},), select=Selection())
     better = {"gelu": -0.01, "relu": 0.0, "elu": 0.01}
     base = lambda run: 0.1 + 0.05 * (run.seed % 3)  # noqa: E731
@@ -80,10 +80,10 @@ def test_units_are_tested_against_the_reference_seed_by_seed(tmp_path):
     assert gelu.interval.kind == "interval"
 
 
-def diverging(tmp_path: Path, units: tuple[str, ...], bad: str, **changes: Any) -> Any:
-    """Cells by unit; every unit beats relu in all seeds but one, and one run of ``bad`` diverges."""
+def diverging(tmp_path: Path, activations: tuple[str, ...], bad: str, **changes: Any) -> Any:
+    """Cells by activation: each beats relu in all seeds but one; one run of ``bad`` diverges."""
     planned = study(
-        seeds=tuple(range(8)), grids=({ACT: [*units, "relu"]},), select=Selection(), **changes
+        seeds=tuple(range(8)), grids=({ACT: [*activations, "relu"]},), select=Selection(), **changes
     )
     sign = -1 if planned.table[0].get("mode") == "max" else 1
 
@@ -97,10 +97,10 @@ def diverging(tmp_path: Path, units: tuple[str, ...], bad: str, **changes: Any) 
     return {row.point[ACT]: row.columns[0] for row in rows}
 
 
-def test_the_family_stays_what_was_planned_when_another_unit_diverges(tmp_path):
-    units = ("gelu", "elu", "silu")
-    cells = diverging(tmp_path / "all", units, bad="none")
-    fewer = diverging(tmp_path / "fewer", units, bad="silu")
+def test_the_family_stays_what_was_planned_when_another_activation_diverges(tmp_path):
+    activations = ("gelu", "elu", "silu")
+    cells = diverging(tmp_path / "all", activations, bad="none")
+    fewer = diverging(tmp_path / "fewer", activations, bad="silu")
     assert cells["gelu"].p_holm == 3 * cells["gelu"].paired.p
     assert fewer["gelu"].p_holm == cells["gelu"].p_holm
     silu = fewer["silu"]
@@ -108,7 +108,7 @@ def test_the_family_stays_what_was_planned_when_another_unit_diverges(tmp_path):
     assert (silu.paired.p, silu.p, silu.family) == (None, silu.better.p, "primary")
 
 
-def test_units_that_have_not_run_belong_to_the_family(tmp_path):
+def test_activations_that_have_not_run_belong_to_the_family(tmp_path):
     plan = study(seeds=tuple(range(6)), grids=({ACT: ["gelu", "relu", "elu"]},), select=Selection())
     for run in plan.runs():
         if run.point[ACT] != "elu":
@@ -134,7 +134,7 @@ def test_a_comparison_has_a_p_when_all_planned_runs_of_both_sides_have_ended(tmp
 @pytest.mark.parametrize("mode", ["min", "max"])
 def test_the_difference_to_a_diverged_run_is_infinite_by_whose_it_is(tmp_path, mode):
     table = ({"metric": "test/error", "mode": mode},)
-    worse = diverging(tmp_path / "unit", ("gelu",), bad="gelu", table=table)["gelu"]
+    worse = diverging(tmp_path / "activation", ("gelu",), bad="gelu", table=table)["gelu"]
     better = diverging(tmp_path / "reference", ("gelu",), bad="relu", table=table)["gelu"]
     for cell in (worse, better):
         # The mean of the pairs in which both succeeded.
@@ -184,7 +184,7 @@ def test_the_metric_that_chose_is_not_tested_where_either_side_had_a_choice(tmp_
 
 
 def test_a_later_stage_knows_what_an_earlier_one_tried(tmp_path):
-    tried = {Point({ACT: unit}): 3 for unit in ("gelu", "relu")}
+    tried = {Point({ACT: activation}): 3 for activation in ("gelu", "relu")}
     grids = ({ACT: ["gelu", "relu"], LR: [0.1]},)
     plan = study(grids=grids, seeds=tuple(range(6)), table=SELECTED, tried=tried)
     gelu, _ = table_of(finished(tmp_path, plan, {"val/loss": [1.0], "test/error": [1.0]})).rows
@@ -238,7 +238,7 @@ def test_costs_are_relative_to_the_reference_that_is_asked_for(tmp_path, referen
     assert f"time\n/ {reference}" in tables.grid(table_of(loaded))[0]
 
 
-def test_a_unit_of_a_file_inherits_nothing_from_the_registry(tmp_path):
+def test_an_activation_of_a_file_inherits_nothing_from_the_registry(tmp_path):
     values = [{"where": {ACT: "relu"}, "metric": "test/error", "value": 0.1}]
     mine = "./mine.py:relu"
     plan = study(grids=({ACT: [mine, "relu"]},), select=Selection(), published={"values": values})
@@ -246,7 +246,7 @@ def test_a_unit_of_a_file_inherits_nothing_from_the_registry(tmp_path):
     ours, registered = rows_of(tmp_path, plan, lambda run: 0.5 if run.point[ACT] == mine else 0.4)
     assert [row.columns[0].published for row in (ours, registered)] == [None, 0.1]
     assert [row.cost and row.cost["run"] for row in (ours, registered)] == [None, costs[0]["run"]]
-    # relu itself is the reference, not the file's unit
+    # relu itself is the reference, not the file's activation
     assert ours.columns[0].paired.mean == pytest.approx(0.1)
     assert registered.columns[0].pairs == 0
 
@@ -270,9 +270,9 @@ def test_a_reference_that_the_grid_lacks_is_refused(tmp_path):
         table_of(results.load(StudyFolder(plan, tmp_path)))
 
 
-@pytest.mark.parametrize("units", [["gelu", "elu"], ["gelu", "./mine.py:relu"]])
-def test_without_the_default_reference_nothing_is_tested(tmp_path, units):
-    plan = study(grids=({ACT: units},), select=Selection(), seeds=tuple(range(6)))
+@pytest.mark.parametrize("activations", [["gelu", "elu"], ["gelu", "./mine.py:relu"]])
+def test_without_the_default_reference_nothing_is_tested(tmp_path, activations):
+    plan = study(grids=({ACT: activations},), select=Selection(), seeds=tuple(range(6)))
     rows = rows_of(tmp_path, plan, lambda run: 0.1 * run.seed)
     assert (
         table_of(results.load(StudyFolder(plan, tmp_path))).correction("primary").comparisons == 0
@@ -421,8 +421,12 @@ def test_a_table_is_read_as_it_was_made(tmp_path: Path) -> None:
     )
     grid = {ACT: ["gelu", "relu", elu]}
     plan = study(grids=(grid,), select=Selection(), seeds=tuple(range(8)), table=table)
-    recorded = lambda run: {"test/error": [0.1 + 0.01 * run.seed], "val/loss": [1.0 + run.seed]}  # noqa: E731
-    made = table_of(finished(tmp_path, plan, recorded, lambda run: run.id == plan.runs()[3].id))
+
+    def curves(run: Run) -> dict[str, list[float]]:
+        return {"test/error": [0.1 + 0.01 * run.seed], "val/loss": [1.0 + run.seed]}
+
+    diverged = plan.runs()[3].id
+    made = table_of(finished(tmp_path, plan, curves, lambda run: run.id == diverged))
     (tmp_path / "table.json").write_text(made.to_json())
     read = study_table.read(tmp_path / "table.json")
     assert made.diverged == 1

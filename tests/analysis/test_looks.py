@@ -29,7 +29,7 @@ def planned(
 
 
 def finish(root: Path, plan: Study, *outcomes: str) -> results.Results:
-    """Write all runs of a study, and record its verdicts as ``study run`` does, or these outcomes."""
+    """Write all runs of a study, and record its verdicts as ``study run`` does, or the outcomes."""
     for run in (run for run in plan.runs() if not RunFolder(root, run).finished):
         shift = SHIFTS[run.seed] if run.point[ACT] == "gelu" else 0.0
         write(root, run, {"test/error": [0.1 + 0.01 * (run.seed % 5) + shift]})
@@ -132,8 +132,11 @@ def test_each_comparison_of_a_search_is_a_look_at_its_question(tmp_path):
 
 def test_an_activation_that_failed_at_a_look_makes_no_further_look(tmp_path):
     def searched(*activations: str, failed: str = "") -> int:
-        blocks = tuple(Block({ACT: [unit]}, opened=unit != failed) for unit in activations)
-        return finish(tmp_path, replace(planned(8, question="q"), blocks=blocks), "better").looks
+        blocks = []
+        for activation in activations:
+            blocks.append(Block({ACT: [activation]}, opened=activation != failed))
+        plan = replace(planned(8, question="q"), blocks=tuple(blocks))
+        return finish(tmp_path, plan, "better").looks
 
     assert searched("gelu", "relu", "elu", failed="elu") == 0
     assert searched("gelu", "relu", "elu") == 0

@@ -1,4 +1,4 @@
-"""Verdicts: what is said of an activation against the reference, for runs whose true differences are known."""
+"""Verdicts on activations against the reference, for runs whose true differences are known."""
 
 import json
 import math
@@ -14,9 +14,10 @@ from actlab.analysis.comparison import table_of
 from actlab.analysis.differences import Flips
 from actlab.analysis.power import detectable, pairs_to_detect, power
 from actlab.analysis.results import Results
+from actlab.analysis.sentences import margin_text
 from actlab.analysis.study_table import Cell, Comparison
-from actlab.analysis.verdict import SMOKE, _margin, needs
-from actlab.config.values import in_full
+from actlab.analysis.verdict import SMOKE, needs
+from actlab.config.labels import in_full
 from actlab.errors import ActlabError
 from actlab.reports import tables as written
 from actlab.storage.json_files import write_json
@@ -61,9 +62,9 @@ def test_a_difference_is_printed_with_its_interval_pairs_and_p(tmp_path):
     found = verdict(tmp_path, planned(15), shifts)
     assert found.outcome == "better"
     assert found.text == (
-        "gelu: better, 0.37 points lower test error than relu (95 % interval 0.35 to 0.39; p = 6e-05; "
-        "probability of being better 0.60 [0.39, 0.78]; 15 pairs). The two quantities disagree before "
-        "correction: p = 6e-05 for the mean difference, 0.34 for the probability."
+        "gelu: better, 0.37 points lower test error than relu (95 % interval 0.35 to 0.39; "
+        "p = 6e-05; probability of being better 0.60 [0.39, 0.78]; 15 pairs). The two quantities "
+        "disagree before correction: p = 6e-05 for the mean difference, 0.34 for the probability."
     )
     assert str(found) == found.text
     assert (found.difference.mean, found.difference.low) == pytest.approx((-0.0037, -0.00395))
@@ -93,8 +94,8 @@ def test_no_difference_is_printed_with_what_more_pairs_would_show(tmp_path):
     assert found.outcome == "undecided"
     assert "no significant difference to relu in test error" in found.text
     shown, wanted, pairs = re.search(
-        r"show a difference of ([\d.]+) points four times in five; one of the margin, ([\d.]+) points, takes "
-        r"about (\d+), as a further look",
+        r"show a difference of ([\d.]+) points four times in five; one of the margin, "
+        r"([\d.]+) points, takes about (\d+), as a further look",
         found.text,
     ).groups()
     spread = 0.4 * math.sqrt(14 / 13)  # points
@@ -146,13 +147,16 @@ def test_too_few_pairs_name_the_seeds_that_show_the_margin(tmp_path):
     shifts = [-0.01, -0.012, -0.006]
     plan = loaded(tmp_path, planned(3, {**PERCENT, "margin": 0.002}), shifts)
     assert table_of(plan).verdicts[0].outcome == "too few pairs"
-    too_few = "gelu: no verdict against relu in test error, too few pairs, so far −0.93 points test error in 3 pairs."
+    too_few = (
+        "gelu: no verdict against relu in test error, too few pairs, so far −0.93 points test "
+        "error in 3 pairs."
+    )
     assert str(table_of(plan).verdicts[0]) == too_few
     seeds = pairs_to_detect(0.2 / float(np.std([1, 1.2, 0.6], ddof=1)))
     assert list(table_of(plan).summary) == [
-        "No verdict against relu from 3 pairs of runs: with 1 comparison, so few cannot reach p < 0.05. "
-        f"{seeds} seeds show the margin of 0.20 points four times in five: --seeds {seeds}. So far gelu: −0.93 "
-        "points test error."
+        "No verdict against relu from 3 pairs of runs: with 1 comparison, so few cannot reach "
+        f"p < 0.05. {seeds} seeds show the margin of 0.20 points four times in five: --seeds "
+        f"{seeds}. So far gelu: −0.93 points test error."
     ]
     for given, advice in (
         ("--fresh {}", f"times in five: --fresh {seeds}. So far"),
@@ -275,7 +279,7 @@ def test_equality_at_the_margin_is_decided_in_counts(tmp_path):
 def test_a_margin_is_printed_with_its_digits(tmp_path, margin, said):
     shifts = [0.004 * (-1) ** seed for seed in range(14)]
     loaded_ = loaded(tmp_path, planned(14, {**PERCENT, "margin": margin}), shifts)
-    assert _margin(primary_cell(loaded_)) == said
+    assert margin_text(primary_cell(loaded_)) == said
 
 
 def test_identical_runs_are_called_identical(tmp_path):
@@ -296,7 +300,8 @@ def test_a_sentence_about_the_probability_prints_its_p(tmp_path):
     gelu = [error - 0.02 for error in relu[:-1]] + [0.8]
     text = of_both(tmp_path, gelu, relu).text
     assert re.search(
-        r"By the mean it is worse, but it wins most pairs: p = [\d.]+ for the mean difference, [\d.e-]+",
+        r"By the mean it is worse, but it wins most pairs: p = [\d.]+ for the mean difference, "
+        r"[\d.e-]+",
         text,
     )
 
@@ -307,8 +312,8 @@ def test_a_verdict_waits_for_all_planned_runs(tmp_path):
     for run in begun:
         write(tmp_path, run, {"test/error": [0.1 + 0.01 * run.seed]})
     assert list(table_of(results.load(StudyFolder(plan, tmp_path))).summary) == [
-        "No verdict yet against relu on 1 comparison: a comparison is judged when all planned runs of both "
-        "sides have ended."
+        "No verdict yet against relu on 1 comparison: a comparison is judged when all planned runs "
+        "of both sides have ended."
     ]
     RunFolder(tmp_path, last).open()
     RunFolder(tmp_path, last).fail("ValueError: broken")

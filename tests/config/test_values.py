@@ -171,7 +171,7 @@ def test_a_text_key_takes_a_word_of_the_command_line_as_it_stands(text):
     for config, key in ((BASE, "revision"), (OWN, "label")):
         Path("base.yaml").write_text(config)
         words = ["-c", "base.yaml", f"--data.{key}", text, "--trainer.max_time", "12:00:00:00"]
-        given = Words(options_of(words), "fit").given
+        given = Words(options_of(words), "fit").config
         assert get_dotted(given, f"data.{key}") == text
         assert given["trainer"]["max_time"] == "12:00:00:00"
 

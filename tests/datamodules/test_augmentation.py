@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from actlab.datamodules.augmentation import Augmentation, BothWays, cropped
-from actlab.datamodules.base import Batch, SeededBatches, TensorDataModule, TensorDataset
+from actlab.datamodules.base import Batch, TensorDataModule, TensorDataset
+from actlab.datamodules.samplers import SeededBatches
 from actlab.errors import ActlabError
 from actlab.random.positions import Position, integers_at, normal_at, uniform_at
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, SequentialSampler, Subset
 
-from actlab.datamodules.base import Batch, BatchesInOrder, SeededBatches, TensorDataset
+from actlab.datamodules.base import Batch, TensorDataset
+from actlab.datamodules.samplers import BatchesInOrder, SeededBatches
 from actlab.errors import ActlabError
 from actlab.random.hashing import generator
 from actlab.random.positions import Position, normal_at

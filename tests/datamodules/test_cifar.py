@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from actlab.datamodules import CIFARDataModule
-from actlab.datamodules.base import SeededBatches, TensorDataset
+from actlab.datamodules.base import TensorDataset
+from actlab.datamodules.samplers import SeededBatches
 from actlab.random.positions import Position
 from actlab.storage.resources import resource
 from hub_folders import SIZES, HubFolder, collected, floats, labels_of

@@ -12,8 +12,8 @@ from hub_folders import write_text_hub_folder
 def test_every_data_set_is_listed_with_how_to_get_it(cli):
     out = cli("data", "list").succeeded()
     for name, data in DATA.items():
-        assert f"{name}: {data.what}, from {data.source}" in out
-        assert data.get in out
+        assert f"{name}: {data.content}, from {data.source}" in out
+        assert data.access in out
 
 
 @pytest.mark.parametrize(

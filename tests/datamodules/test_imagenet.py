@@ -17,8 +17,8 @@ from PIL import Image
 from torch import Tensor
 
 from actlab.datamodules import ImageNetDataModule
-from actlab.datamodules.base import SeededBatches
 from actlab.datamodules.photographs import square
+from actlab.datamodules.samplers import SeededBatches
 from actlab.errors import ActlabError
 from actlab.networks import PyramidNet
 from actlab.random.positions import Position

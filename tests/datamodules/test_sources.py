@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 import text_files
 from actlab.datamodules import images as module
 from actlab.datamodules.cache import made_once
-from actlab.datamodules.images import ImageDataModule, Images, decode
+from actlab.datamodules.images import ImageDataModule, Images
+from actlab.datamodules.pictures import decode
 from actlab.errors import ActlabError
 from hub_folders import SIZES, HubFolder, labels_of, pixels_of, png
 

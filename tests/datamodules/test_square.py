@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from actlab.datamodules import SquareDataModule
-from actlab.datamodules.base import SeededBatches
+from actlab.datamodules.samplers import SeededBatches
 from actlab.errors import ActlabError
 from actlab.random.positions import Position
 

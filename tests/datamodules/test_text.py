@@ -142,11 +142,11 @@ def test_one_of_several_datasets_and_another_column(tmp_path):
 def test_of_the_default_dataset_only_one_part_is_fetched(tmp_path, monkeypatch):
     asked: list[str] = []
 
-    def located(dataset: str, revision: str | None, files: str) -> tuple[Path, str]:
+    def locate(dataset: str, revision: str | None, files: str) -> tuple[Path, str]:
         asked.append(files)
         return write_text_hub_folder(tmp_path, "wikitext-2-raw-v1"), "abc"
 
-    monkeypatch.setattr(text, "located", located)
+    monkeypatch.setattr(text, "locate", locate)
     data = TextDataModule(context=7, windows=3)
     assert data.revisions == {"Salesforce/wikitext": "abc"}
     assert TextDataModule(name="wikitext-103-v1").revisions == {"Salesforce/wikitext": "abc"}

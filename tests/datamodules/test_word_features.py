@@ -10,14 +10,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actlab.datamodules.tweets import read_tweets
-from actlab.datamodules.words import FIRST, PADDING, UNKNOWN, read_clusters, read_vectors, say_once
+from actlab.datamodules.words import (
+    FIRST_WORD,
+    PADDING,
+    UNKNOWN,
+    read_clusters,
+    read_vectors,
+    say_once,
+)
 from actlab.errors import ActlabError
 from text_files import CLUSTERS, FUZZ, TRAIN, VECTORS, file_of, refusal
 
 
 def test_features_of_clusters_are_the_bits_of_their_paths(tmp_path):
     rows, table = read_clusters(file_of(tmp_path, CLUSTERS), {"i", "like", "nowhere"})
-    assert rows == {"i": FIRST, "like": FIRST + 1}
+    assert rows == {"i": FIRST_WORD, "like": FIRST_WORD + 1}
     assert table.shape == (4, 34)
     assert table[PADDING].nonzero().flatten().tolist() == [33]
     assert table[UNKNOWN].nonzero().flatten().tolist() == [32]
@@ -32,9 +39,9 @@ def test_features_of_clusters_are_the_bits_of_their_paths(tmp_path):
 
 def test_the_first_of_two_lines_of_a_word_counts(tmp_path):
     path = file_of(tmp_path, "01\ta\t1\n10\ta\t2\n")
-    assert read_clusters(path, {"a"}).table[FIRST].nonzero().flatten().tolist() == [0, 3]
+    assert read_clusters(path, {"a"}).table[FIRST_WORD].nonzero().flatten().tolist() == [0, 3]
     path = file_of(tmp_path, "a 1 2\na 3 4\n")
-    assert read_vectors(path, {"a"}).table[FIRST].tolist() == [1, 2]
+    assert read_vectors(path, {"a"}).table[FIRST_WORD].tolist() == [1, 2]
 
 
 def test_damaged_clusters_are_named_with_their_line(tmp_path):

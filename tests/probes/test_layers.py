@@ -120,8 +120,8 @@ def test_the_slope_is_that_of_a_geometric_series():
 
 def test_the_sign_of_the_largest_tenth():
     values = torch.cat([torch.linspace(-0.5, 0.5, 27), torch.tensor([9.0, -8.0, 7.0])])  # 3 of 30
-    assert layers.positive(values.view(5, 6)) == pytest.approx(2 / 3)
-    assert layers.positive(torch.tensor([-1.0])) == 0
+    assert layers.positive_share(values.view(5, 6)) == pytest.approx(2 / 3)
+    assert layers.positive_share(torch.tensor([-1.0])) == 0
 
 
 def test_components_of_a_covariance_that_is_known():

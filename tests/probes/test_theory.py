@@ -21,7 +21,7 @@ def layer(request):
     draw = lambda *shape: torch.randn(*shape, generator=source, dtype=torch.float64)  # noqa: E731
     a = factory(request.param)()(draw(400, 12) @ draw(12, 12) / 3 + 0.3)
     delta = draw(400, 5) * torch.sigmoid(a @ draw(12, 5))
-    return theory.moments(a, delta), draw(5, 12), draw(5), a, delta
+    return theory.unit_moments(a, delta), draw(5, 12), draw(5), a, delta
 
 
 def fisher(of):
@@ -142,7 +142,7 @@ def test_constant_units_are_found():
     delta = torch.tensor(
         [[1.0, 1.0], [2.0, 2.0], [0.0, 3.0]]
     ).double()  # the last sample moves the second unit alone
-    kept = theory.varying(theory.moments(a, delta), len(a))
+    kept = theory.varying(theory.unit_moments(a, delta), len(a))
     assert kept.tolist() == [[False, True, False, False], [False, True, True, False]]
 
 
@@ -154,7 +154,7 @@ def test_without_constant_units_the_others_get_what_they_have_alone(layer):
     padded = theory.without_constant(of, kept)
     update, bias = theory.natural_update(padded, g * kept, g0)
     for unit in range(5):
-        smaller = theory.moments(a[:, kept[unit]], delta[:, [unit]])
+        smaller = theory.unit_moments(a[:, kept[unit]], delta[:, [unit]])
         torch.testing.assert_close(
             theory.correction(padded)[[unit]], theory.correction(smaller), **TOLERANCE
         )

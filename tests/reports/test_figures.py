@@ -63,9 +63,9 @@ def test_lines_are_medians_at_the_chosen_values_beside_the_published_ones(writte
         (u, m) for u in ("gelu_tanh", "relu", "elu") for m in ("train/loss", "val/loss")
     }
     relu = lines["relu", "val/loss"]
-    assert relu.ours.x.tolist() == [1, 2, 3, 4]
-    assert relu.ours.band.median.tolist() == pytest.approx([1.905, 1.405, 0.905, 0.405])
-    assert relu.ours.band.low[-1] == pytest.approx(0.4)
+    assert relu.curve.x.tolist() == [1, 2, 3, 4]
+    assert relu.curve.band.median.tolist() == pytest.approx([1.905, 1.405, 0.905, 0.405])
+    assert relu.curve.band.low[-1] == pytest.approx(0.4)
     assert [v.tolist() for v in relu.published[:2]] == [[1, 3], [0.9, 0.5]]
     assert lines["relu", "train/loss"].published is None
     assert lines["elu", "val/loss"].published is None
@@ -91,7 +91,7 @@ fixed = {"    label: log loss": "    label: log loss\n    fixed: {model.lr: 1.0e
 def test_fixed_values_are_drawn_whatever_is_chosen(written):
     loaded = written(edit=fixed)
     plot = plot_of(loaded)
-    assert plot.panels[0].lines[1].ours.band.median[-1] == pytest.approx(0.305)
+    assert plot.panels[0].lines[1].curve.band.median[-1] == pytest.approx(0.305)
     assert "Drawn at lr 0.0001." in plot.caption
     assert "chosen" not in plot.caption
 
@@ -149,10 +149,10 @@ def test_a_logarithmic_axis_shows_all_that_is_above_0(written, tmp_path):
     assert low <= min(published) < max(published) <= high
     axes = figures.figure_of(loaded, plot).axes[:2]
     assert [ax.get_yscale() for ax in axes] == ["log", "log"]
-    values = np.concatenate([v for line in plot.panels[1].lines for v in line.ours.band[:3]])
+    values = np.concatenate([v for line in plot.panels[1].lines for v in line.curve.band[:3]])
     assert axes[1].get_ylim() == pytest.approx((100 * values.min() / 1.5, 100 * values.max() * 1.5))
     line = plot.panels[1].lines[0]
-    line.ours.band.median[0] = 0.0
+    line.curve.band.median[0] = 0.0
     lowest = figures.figure_of(loaded, plot).axes[1].get_lines()[0].get_ydata()
     assert np.isnan(lowest[0])  # a gap, not a line down to the axis
     assert np.isfinite(lowest[1:]).all()
@@ -200,7 +200,7 @@ COMPARED = {"    lines: model.activation\n": "", "seeds: 2": "seeds: 2\ncompare:
 def test_other_grid_keys_can_be_the_lines(written, edit, medians):
     plot = plot_of(written(edit=edit))
     assert {
-        line.label: line.ours.band.median[-1] for line in plot.panels[1].lines
+        line.label: line.curve.band.median[-1] for line in plot.panels[1].lines
     } == pytest.approx(medians)
     assert ("chosen by val/loss: 0: lr 0.001; 0.5: lr 0.001." in plot.caption) == ("0" in medians)
 
@@ -269,9 +269,9 @@ def test_conditions_can_be_the_x_axis(written, tmp_path):
     plain, layers = plot.panels
     lines = {(line.label, line.metric): line for line in plain.lines}
     relu = lines["relu", "noise/test/error"]
-    assert relu.ours.x.tolist() == [0, 1, 2]
-    assert relu.ours.band.median.tolist() == pytest.approx([0.005, 0.105, 0.205])
-    assert relu.ours.band.high.tolist() == pytest.approx([0.01, 0.11, 0.21])
+    assert relu.curve.x.tolist() == [0, 1, 2]
+    assert relu.curve.band.median.tolist() == pytest.approx([0.005, 0.105, 0.205])
+    assert relu.curve.band.high.tolist() == pytest.approx([0.01, 0.11, 0.21])
     assert [v.tolist() for v in relu.published[:2]] == [[1, 3], [0.9, 0.5]]
     kinds = [lines["relu", m].kind for m in ("noise/test/error", "noise/train/error")]
     assert kinds == ["held out", "training"]
@@ -280,7 +280,7 @@ def test_conditions_can_be_the_x_axis(written, tmp_path):
         "noise test error (%)",
         False,
     )
-    assert [line.ours.x.tolist() for line in layers.lines] == [[1, 2, 3]] * 3
+    assert [line.curve.x.tolist() for line in layers.lines] == [[1, 2, 3]] * 3
     assert (
         "Values: at the last epoch (plain); at the last epoch, under noise=1 (layers)."
         in plot.caption
@@ -296,7 +296,7 @@ def test_runs_are_read_where_the_figure_says(written):
     loaded = noisy(written, ("xlabel: strength", "at: 2"))
     plot = plot_of(loaded, 1)
     relu = next(line for line in plot.panels[0].lines if line.label == "relu")
-    assert relu.ours.band.median.tolist() == pytest.approx([1.005, 1.105, 1.205])
+    assert relu.curve.band.median.tolist() == pytest.approx([1.005, 1.105, 1.205])
     assert plot.panels[0].xlabel == "noise"
     assert "Values: at epoch 2 (plain)" in plot.caption
 
@@ -322,15 +322,15 @@ def test_one_condition_can_be_drawn_over_the_epochs(written, tmp_path):
     )
     plot = plot_of(loaded, 1)
     relu = next(line for line in plot.panels[0].lines if line.label == "relu")
-    assert relu.ours.x.tolist() == [2, 4]
-    assert relu.ours.band.median.tolist() == pytest.approx([1.205, 0.205])
+    assert relu.curve.x.tolist() == [2, 4]
+    assert relu.curve.band.median.tolist() == pytest.approx([1.205, 0.205])
     assert "Values: under noise=2 (plain); under noise=1,layer=2 (layers)." in plot.caption
 
 
 def test_a_single_condition_is_drawn_with_its_interval(written, tmp_path):
     loaded = noisy(written, ("x: layer\n        condition: noise=1", "condition: layer=3"))
     plot = plot_of(loaded, 1)
-    assert [line.ours.x.tolist() for line in plot.panels[1].lines] == [[1]] * 3
+    assert [line.curve.x.tolist() for line in plot.panels[1].lines] == [[1]] * 3
     ax = figures.figure_of(loaded, plot).axes[1]
     assert ax.get_xticks().tolist() == [1]
     assert len(ax.collections) == 3
@@ -452,7 +452,7 @@ def test_a_label_that_begins_with_an_underscore_stands_in_the_legend(written, tm
 def test_a_units_colour_is_the_same_in_every_figure():
     one, two = style.colours(["gelu", "relu", "mine"]), style.colours(["relu", "other", "gelu"])
     assert (one["gelu"], one["relu"]) == (two["gelu"], two["relu"])
-    for units in ([*style._KNOWN, *map(str, range(8))], [f"unit {n}" for n in range(24)]):
+    for units in ([*style._FIXED, *map(str, range(8))], [f"unit {n}" for n in range(24)]):
         assert len(set(style.colours(units).values())) == len(units)
 
 
@@ -462,7 +462,7 @@ def test_curves_csv_holds_every_place_of_every_line(written, tmp_path):
     rows = list(csv.DictReader(io.StringIO(file.read_text())))
     assert (file.name, tuple(rows[0])) == ("curves.csv", stored.COLUMNS)
     plot = plot_of(loaded)
-    drawn = [len(line.ours.x) for panel in plot.panels for line in panel.lines]
+    drawn = [len(line.curve.x) for panel in plot.panels for line in panel.lines]
     assert len(rows) == sum(drawn)
     lines = {(r["panel"], r["line"], r["metric"], r["x"]): r for r in rows}
     relu = lines["plain", "relu", "val/loss", "3.0"]
@@ -494,7 +494,7 @@ def test_a_line_that_ends_early_is_named_and_a_single_value_is_a_dot(written):
     plot = plot_of(loaded)
     assert "A line ends where the first of its runs has ended: elu." in plot.caption
     elu = next(line for line in plot.panels[0].lines if line.label == "elu")
-    assert len(elu.ours.x) == 1
+    assert len(elu.curve.x) == 1
     drawn = figures.figure_of(loaded, plot).axes[0]
     dotted = [line for line in drawn.get_lines() if line.get_marker() == "o"]
     assert [len(np.asarray(line.get_xdata())) for line in dotted] == [1] * len(dotted) != []

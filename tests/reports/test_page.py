@@ -129,7 +129,7 @@ def test_the_page_draws_what_the_figures_draw(written):
     for line in plot.panels[0].lines:
         values = drawn[line.label, line.metric]
         for key in ("median", "low", "high"):
-            assert values[key] == pytest.approx(getattr(line.ours.band, key).tolist(), rel=1e-5)
+            assert values[key] == pytest.approx(getattr(line.curve.band, key).tolist(), rel=1e-5)
     assert drawn["relu", "val/loss"]["published"] == [[1, 3], [0.9, 0.5]]
     error = figure["panels"][1]["lines"][1]
     # percent, as it is drawn

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import pytest
 
@@ -143,6 +144,29 @@ def test_several_studies_come_in_one_latex_table(cli, written, tmp_path):
     assert "--title Two: is the title of a table of --latex" in alone.rejection
     empty = cli("report", "--latex", "--runs-dir", tmp_path / "none")
     assert "none: expected a folder of studies, found no table.json" in empty.rejection
+
+
+def test_a_study_without_columns_is_left_out_of_the_latex_table(cli, written, tmp_path):
+    """No finished run recorded a metric of its table."""
+    loaded = written(overrides=["seeds=7"])
+    table_files.write(table_of(loaded), loaded, tmp_path / "runs/units")
+    record = json.loads((tmp_path / "runs/units/table.json").read_text())
+    for row in record["rows"]:
+        row["columns"] = []
+    record["study"] = "empty"
+    (tmp_path / "runs/empty").mkdir()
+    (tmp_path / "runs/empty/table.json").write_text(json.dumps(record))
+
+    text = cli("report", "--latex", "--runs-dir", tmp_path / "runs").out
+
+    (rows,) = cells_of(text)
+    assert len(rows) == 1 + 2 * 3
+    assert "Left out without a recorded metric: empty." in text
+
+    shutil.rmtree(tmp_path / "runs/units")
+    text = cli("report", "--latex", "--runs-dir", tmp_path / "runs").out
+    (rows,) = cells_of(text)
+    assert len(rows) == 1
 
 
 def test_a_figure_for_a_paper_has_its_width_and_true_fonts(cli, written, tmp_path):

@@ -184,7 +184,7 @@ def test_what_the_page_says_of_equations_and_the_classifier_is_in_the_scoreboard
     def shown(label, block, digits):
         ends = [of[label, block][end] for end in ("value", "low", "high")]
         value, low, high = (
-            f"{end:.{digits}{'g' if digits == 2 and end >= 2 else 'f'}}".lstrip("0") for end in ends
+            f"{end:.{digits}{'g' if digits == 2 and end >= 2 else 'f'}}" for end in ends
         )
         return f"{value} [{low}, {high}]"
 
@@ -199,7 +199,7 @@ def test_what_the_page_says_of_equations_and_the_classifier_is_in_the_scoreboard
     runs = pd.read_csv(FOLDER / "equations/values.csv").query("block == 'hills'")
     medians = runs.groupby(UNIT)["test/relative_error@last"].median()
     assert medians.idxmin() == "gelu"
-    assert f"{medians['gelu']:.4f}".lstrip("0") in text
+    assert f"{medians['gelu']:.4f}" in text
 
 
 def test_what_the_page_says_of_processors_follows_from_the_runs():

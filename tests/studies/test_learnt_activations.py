@@ -73,13 +73,13 @@ def test_table_and_curves_show_them(copied):
     assert not any("Not measured" in note for note in table_of(loaded).remarks)
     depth, course, learnt = read(loaded)
     names = ["Swish", "ChannelSwish"]
-    assert [(line.label, line.ours.x.tolist()) for line in depth.lines] == [
+    assert [(line.label, line.curve.x.tolist()) for line in depth.lines] == [
         (n, [1, 2, 3]) for n in names
     ]
-    assert [(line.label, line.ours.x.tolist()) for line in course.lines] == [
+    assert [(line.label, line.curve.x.tolist()) for line in course.lines] == [
         (n, [1, 2]) for n in names
     ]
-    assert [line.ours.x[0] for line in learnt.lines] == [-4] * 6
+    assert [line.curve.x[0] for line in learnt.lines] == [-4] * 6
 
 
 def of_layers(values, activation, end=""):
@@ -131,7 +131,7 @@ def test_the_figure_shows_what_training_changed_and_the_spread_over_channels(cop
         (channel_swish, 1.5, loaded.runs[4:6]),
     ):
         for layer, line in enumerate(panel.lines, 1):
-            x = torch.as_tensor(line.ours.x)
+            x = torch.as_tensor(line.curve.x)
             changes = []
             for run in runs:
                 state = torch.load(RunFolder(loaded.root, run).checkpoint, weights_only=True)[
@@ -145,12 +145,12 @@ def test_the_figure_shows_what_training_changed_and_the_spread_over_channels(cop
                     torch.stack([by_channel.mean(0), by_channel.amin(0), by_channel.amax(0)])
                 )
             mean, low, high = torch.stack(changes).mean(0)  # of two runs, the median
-            assert line.ours.band.median == pytest.approx(mean.numpy(), abs=1e-5)
+            assert line.curve.band.median == pytest.approx(mean.numpy(), abs=1e-5)
             if panel is channel_swish:
-                assert line.ours.over_channels
-                assert line.ours.band.low == pytest.approx(low.numpy(), abs=1e-5)
-                assert line.ours.band.high == pytest.approx(high.numpy(), abs=1e-5)
-                assert (line.ours.band.high - line.ours.band.low).max() > 1e-4
+                assert line.curve.over_channels
+                assert line.curve.band.low == pytest.approx(low.numpy(), abs=1e-5)
+                assert line.curve.band.high == pytest.approx(high.numpy(), abs=1e-5)
+                assert (line.curve.band.high - line.curve.band.low).max() > 1e-4
     assert "lowest to the highest channel" in plot.caption
 
 
@@ -224,7 +224,7 @@ def test_a_diverged_run_has_no_parameters_at_its_end(tmp_path):
     (row,) = table_of(loaded).rows
     assert row.columns[0].values == {0: pytest.approx(0.3)}
     (line,) = read(loaded)[0].lines
-    assert line.ours.band.median.tolist() == pytest.approx([0.1, 0.2])
+    assert line.curve.band.median.tolist() == pytest.approx([0.1, 0.2])
 
 
 def test_runs_that_are_missing_may_record_them(tmp_path):

@@ -356,7 +356,7 @@ def test_a_checkpoint_restores_the_metrics(tmp_path):
     (expected,) = trainer.test(task, datamodule=data, verbose=False)
     trainer.save_checkpoint(tmp_path / "a.ckpt")
     loaded = ClassificationTask.load_from_checkpoint(tmp_path / "a.ckpt")
-    assert [type(metric) for metric in loaded.metrics.given.values()] == [
+    assert [type(metric) for metric in loaded.metrics.templates.values()] == [
         MulticlassF1Score,
         MulticlassConfusionMatrix,
     ]

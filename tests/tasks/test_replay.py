@@ -565,14 +565,16 @@ def test_blocks_are_longer_where_a_program_is_ready(tmp_path, monkeypatch):
 def test_programs_are_compared_in_ever_fewer_epochs_and_asked_once_a_block(tmp_path, monkeypatch):
     calls, _ = traced_on_a_cpu(monkeypatch)
     checked, asked = [], []
-    known, frozen = replay.Replay._checked, replay._frozen_in
+    known, frozen = replay.Replay._checked, replay.Replay._frozen_in
 
     def noted(self, module, *given):
         checked.append(module.current_epoch)
         return known(self, module, *given)
 
     monkeypatch.setattr(replay.Replay, "_checked", noted)
-    monkeypatch.setattr(replay, "_frozen_in", lambda *given: asked.append(1) or frozen(*given))
+    monkeypatch.setattr(
+        replay.Replay, "_frozen_in", lambda *given: asked.append(1) or frozen(*given)
+    )
     sizes = Sizes()
     trained(FrameTask, tmp_path, sizes, max_epochs=10, enable_checkpointing=True)
     assert checked == [0, 1, 2, 4, 8]

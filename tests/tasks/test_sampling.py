@@ -33,20 +33,28 @@ def by_hand(values: np.ndarray, weights: np.ndarray) -> float:
     return float(np.sqrt((w**2 * (x - mean) ** 2).sum() * n / (n - 1)) / w.sum())
 
 
-def of_batches(
+def error_of_sums(samples: SampleSums, name: str, mean: torch.Tensor) -> torch.Tensor:
+    """The sampling error on one device."""
+    return sampling_error(samples.sums(name, mean), lambda local: local)
+
+
+def error_in_batches(
     *sizes: int, runs: bool = False, weights: np.ndarray | None = WEIGHTS
 ) -> torch.Tensor:
     """The errors of the values, added in batches of these sizes."""
-    sums, values = SampleSums(), torch.tensor(VALUES if runs else VALUES[0])
-    given = None if weights is None else torch.tensor(weights)
-    if given is not None:
-        values = torch.where(given > 0, values, torch.inf)  # padding may be anything
+    samples = SampleSums()
+    values = torch.tensor(VALUES if runs else VALUES[0])
+    if weights is not None:
+        values = torch.where(
+            torch.tensor(weights) > 0, values, torch.inf
+        )  # padding may be anything
+
     for rows in torch.arange(11).split(list(sizes)):
-        quantity = Quantity(values[..., rows, :], None if given is None else given[rows])
-        sums.add("loss", quantity, rows, runs)
-    return sampling_error(
-        sums.of("loss", torch.zeros(3 if runs else ())), lambda of_device: of_device
-    )
+        quantity = Quantity(values[..., rows, :])
+        if weights is not None:
+            quantity = Quantity(values[..., rows, :], torch.tensor(weights)[rows])
+        samples.add("loss", quantity, rows, runs)
+    return error_of_sums(samples, "loss", torch.zeros(3 if runs else ()))
 
 
 @pytest.mark.parametrize("sizes", [(11,), (6, 5), (1, 1, 9)], ids=str)
@@ -55,37 +63,41 @@ def test_errors_are_numpys_in_any_batches_and_in_a_stack(sizes, weights):
     expected = [
         by_hand(of_run, np.ones((11, 5)) if weights is None else weights) for of_run in VALUES
     ]
-    assert float(of_batches(*sizes, weights=weights)) == pytest.approx(expected[0], rel=1e-12)
-    assert of_batches(*sizes, runs=True, weights=weights).tolist() == pytest.approx(
+    assert float(error_in_batches(*sizes, weights=weights)) == pytest.approx(expected[0], rel=1e-12)
+    assert error_in_batches(*sizes, runs=True, weights=weights).tolist() == pytest.approx(
         expected, rel=1e-12
     )
 
 
 def test_equal_weights_give_the_usual_standard_error():
     x = VALUES[0].mean(-1)
-    assert float(of_batches(4, 7, weights=None)) == pytest.approx(
+    assert float(error_in_batches(4, 7, weights=None)) == pytest.approx(
         x.std(ddof=1) / 11**0.5, rel=1e-12
     )
 
 
 def test_half_precision_is_summed_in_higher_precision():
-    sums, values = SampleSums(), torch.tensor(VALUES[0], dtype=torch.bfloat16)
-    sums.add("loss", Quantity(values), values, False)
-    (found, number) = sums.of("loss", torch.zeros((), dtype=torch.bfloat16))
-    assert (found.dtype, number.tolist()) == (torch.float64, 11 * [5.0])
-    assert found.tolist() == pytest.approx(values.double().sum(-1).tolist(), rel=1e-6)
+    samples = SampleSums()
+    values = torch.tensor(VALUES[0], dtype=torch.bfloat16)
+
+    samples.add("loss", Quantity(values), values, False)
+    totals, weights = samples.sums("loss", torch.zeros((), dtype=torch.bfloat16))
+
+    assert totals.dtype == torch.float64
+    assert weights.tolist() == 11 * [5.0]
+    assert totals.tolist() == pytest.approx(values.double().sum(-1).tolist(), rel=1e-6)
 
 
 def test_what_is_not_of_samples_has_no_error():
-    sums = SampleSums()
-    sums.add("mean", Quantity(torch.tensor(1.0)), torch.ones(11), False)
-    sums.add("tokens", Quantity(torch.ones(55)), torch.ones(11, 5), False)
-    sums.add("one", Quantity(torch.ones(1)), torch.ones(1), False)
-    sums.add("words", Quantity(torch.ones(2)), ["a", "b"], False)
+    samples = SampleSums()
+
+    samples.add("mean", Quantity(torch.tensor(1.0)), torch.ones(11), False)
+    samples.add("tokens", Quantity(torch.ones(55)), torch.ones(11, 5), False)
+    samples.add("one", Quantity(torch.ones(1)), torch.ones(1), False)
+    samples.add("words", Quantity(torch.ones(2)), ["a", "b"], False)
+
     for name in ("mean", "tokens", "one", "words", "another"):
-        assert not sampling_error(
-            sums.of(name, torch.zeros(())), lambda of_device: of_device
-        ).isfinite()
+        assert not error_of_sums(samples, name, torch.zeros(())).isfinite()
 
 
 def test_functions_of_a_mean_have_its_error_times_their_slope():

@@ -4,22 +4,23 @@ Where torch has the function, the builder returns torch's module, so that timing
 kernels. Torch's edge cases remain:
 
 - ``gelu``, ``gelu_tanh``, ``silu``, ``gelu_sigmoid`` (a scaled SiLU) and ``mish`` may return nan at
-    ±∞ (0·∞).
+  ±∞ (0·∞).
 - On the CPU, ``gelu`` rounds the far left tail to 0 and overflows above half the largest float, and
   ``gelu_sigmoid`` overflows above the largest float ÷ 1.702.
 - The gradient of ``gelu_tanh`` is nan where x² overflows, its third derivative beyond ±13 (in
   float32); the second derivative of ``mish`` is nan above 88. `actlab.activations.smooth` has
   modules without these places.
 - ``softplus`` is linear above 20: its value and slope are off by at most 2.1e-9, and its curvature
-    is 0 there.
+  is 0 there.
 
 This package's own modules return the limit at ±∞ and propagate nan. Their values and gradients are
 finite for every finite input, except where x² overflows in ``relu_squared``. ``sine`` has no limit:
 nan at ±∞.
 
 Sources: P is Hendrycks & Gimpel, "Gaussian Error Linear Units"; E is Clevert, Unterthiner &
-Hochreiter, "Fast and Accurate Deep Network Learning by Exponential Linear Units". All activations
-here act elementwise on any shape and do the same in training and evaluation.
+Hochreiter, "Fast and Accurate Deep Network Learning by Exponential Linear Units".
+
+All activations here act elementwise on any shape and do the same in training and evaluation.
 """
 
 from __future__ import annotations
@@ -42,23 +43,29 @@ VANISHED = 40.0  # exp(−40²/2) is 0 in float64
 
 
 class Elementwise(Function):
-    """A module that calls a deterministic function of each element, in the same way in both modes."""
+    """A module that calls a deterministic function of each element, equal in both modes."""
 
     def __init__(self, function: Callable[..., Tensor], **params: Any) -> None:
         super().__init__(function, params)
-        self.elementwise, self.stochastic = True, False
+        self.elementwise = True
+        self.stochastic = False
 
 
 def gated(x: Tensor, cdf: str) -> Tensor:
-    """Return x·P(X ≤ x) for a key of `actlab.activations.gates.GATES`, with its limits at ±∞ (P §2, §5)."""
+    """Return x·P(X ≤ x), with its limits at ±∞ (P §2, §5).
+
+    ``cdf`` is a key of `actlab.activations.gates.GATES`.
+    """
     return GATES[cdf](x)
 
 
 def sigmoid_gelu(x: Tensor) -> Tensor:
     """Return x·σ(1.702x); float16 and bfloat16 are computed in float32 (P §2)."""
-    z = x.to(torch.promote_types(x.dtype, torch.float32)) * SLOPE
-    # Saves half as much for the backward pass as x·σ(…)
-    return (F.silu(z) * (1 / SLOPE)).to(x.dtype)
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+
+    # silu(1.702x)/1.702 saves half as much for the backward pass as x·σ(1.702x).
+    y = F.silu(wide * SLOPE) * (1 / SLOPE)
+    return y.to(x.dtype)
 
 
 def squared_relu(x: Tensor) -> Tensor:
@@ -159,9 +166,12 @@ def gelu(
     >>> gelu(learnable=True, channels=4)
     GELU(mu=0, sigma=1, learnt=('mu', 'log_sigma'))
     """
-    learnt = (
-        ("mu", "sigma") if learnable is True else (learnable,) if isinstance(learnable, str) else ()
-    )
+    learnt: tuple[str, ...] = ()
+    if isinstance(learnable, str):
+        learnt = (learnable,)
+    elif learnable:
+        learnt = ("mu", "sigma")
+
     if not learnt and (channels is not None or per_channel):
         raise ActlabError(
             "'channels' and 'per_channel' of gelu need 'learnable': true, mu or sigma"
@@ -177,7 +187,7 @@ register("gelu_tanh", formula="½x(1 + tanh(√(2/π)(x + 0.044715x³)))", sourc
     lambda: nn.GELU(approximate="tanh")
 )
 register("gelu_sigmoid", formula="x·σ(1.702x)", source="P §2")(lambda: Elementwise(sigmoid_gelu))
-# tends to −1/π at −∞; asymptotic to ELU(α = 1/π), up to 1/π on the positive side
+# Tends to −1/π at −∞; asymptotic to ELU(α = 1/π), up to 1/π on the positive side
 register("cauchy_lu", formula="x·P(C ≤ x), C ~ Cauchy(0, 1)", source="P §5, Fig. 8")(
     lambda: Elementwise(gated, cdf="cauchy")
 )
@@ -193,7 +203,7 @@ register("mish", formula="x·tanh(log(1 + eˣ))", source="Misra 2019")(lambda: n
 register("softplus", formula="log(1 + eˣ)", source="Dugas et al. 2001; Glorot et al. 2011")(
     lambda: nn.Softplus()
 )
-# without SIREN's frequency ω₀, a factor of the weights, which belongs to the network
+# Without SIREN's frequency ω₀, a factor of the weights, which belongs to the network
 register("sine", formula="sin(x)", source="Sitzmann et al. 2020 §3 (SIREN)")(
     lambda: Elementwise(torch.sin)
 )

@@ -39,8 +39,9 @@ def laplace_cdf(x: Tensor) -> Tensor:
     >>> laplace_cdf(torch.tensor([-math.inf, 0.0, math.log(2)])).tolist()
     [0.0, 0.5, 0.75]
     """
-    sign = torch.copysign(x.new_ones(()), x.detach())
-    return torch.addcmul(sign.relu(), sign, torch.exp(x * -sign), value=-0.5)
+    s = torch.copysign(x.new_ones(()), x.detach())
+    tail = torch.exp(x * -s)
+    return torch.addcmul(s.relu(), s, tail, value=-0.5)
 
 
 def cauchy_cdf(x: Tensor) -> Tensor:
@@ -63,12 +64,15 @@ CDFS: dict[str, CDF] = {
 
 
 def widened(x: Tensor) -> Tensor:
-    """Return ``x`` in float32 or wider, with ±∞ clamped to the largest finite numbers (zero gradient)."""
+    """Return ``x`` in float32 or wider, with ±∞ clamped to the largest finite numbers.
+
+    Clamped elements have zero gradient.
+    """
     return _bounded_above(_bounded_below(x))
 
 
-# torch's backward of `clamp` is a slow ``where``; `threshold` and `hardtanh` have fast single-pass
-# backwards
+# torch's backward pass of `clamp` is a slow ``where``, while `threshold` and `hardtanh` have fast
+# ones in a single pass over memory.
 def _bounded_below(x: Tensor) -> Tensor:
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     least = torch.finfo(wide.dtype).min
@@ -89,16 +93,20 @@ def gate(x: Tensor, cdf: CDF) -> Tensor:
     [-0.0, inf]
     """
     bounded = _bounded_below(x)  # +∞·1 is the limit, but −∞·0 would be nan
-    return (bounded * cdf(_bounded_above(bounded))).to(x.dtype)
+    probability = cdf(_bounded_above(bounded))
+    return (bounded * probability).to(x.dtype)
 
 
-def _standardise(x: Tensor, mu: float, sigma: float) -> Tensor:
-    return x if (mu, sigma) == (0, 1) else (x - mu) / sigma
+def _gate_of(name: str, x: Tensor, mu: float = 0.0, sigma: float = 1.0) -> Tensor:
+    """Return x·P(X ≤ (x − μ)/σ) for the distribution X of a name."""
+    cdf = CDFS[name]
+    if (mu, sigma) == (0, 1):
+        return gate(x, cdf)
+    return gate(x, lambda finite: cdf((finite - mu) / sigma))
 
 
-def _plain(name: str, x: Tensor, mu: float = 0.0, sigma: float = 1.0) -> Tensor:
-    return gate(x, lambda finite: CDFS[name](_standardise(finite, mu, sigma)))
+GATES: dict[str, Callable[..., Tensor]] = {name: partial(_gate_of, name) for name in CDFS}
+"""Functions (x, μ, σ) → x·P(X ≤ (x − μ)/σ) by the name of X's distribution.
 
-
-GATES: dict[str, Callable[..., Tensor]] = {name: partial(_plain, name) for name in CDFS}
-"""Functions (x, μ, σ) → x·P(X ≤ (x − μ)/σ) by the name of X's distribution; σ > 0, elementwise, any shape."""
+σ > 0; elementwise, any shape.
+"""

@@ -1,4 +1,4 @@
-"""Activations with parameters: GELU for any Gaussian, and slopes and Gaussians learnt per channel."""
+"""Activations with trainable parameters: GELU for any Gaussian, and parameters per channel."""
 
 from __future__ import annotations
 
@@ -30,11 +30,17 @@ class GELU(nn.Module):
             raise ActlabError(
                 f"parameter 'sigma' of gelu must be positive, not {sigma}; relu is its limit at 0"
             )
+
+        # Fixed and initial values
         self.initial = {"mu": float(mu), "log_sigma": math.log(sigma)}
-        self.learnt = tuple("log_sigma" if name == "sigma" else name for name in learnable)
+
+        # Learnt values: σ by its logarithm
+        parameters = {"sigma": "log_sigma"}
+        self.learnt = tuple(parameters.get(name, name) for name in learnable)
         for name, value in self.initial.items():
             if name in self.learnt:
-                self.register_parameter(name, nn.Parameter(torch.full((channels,), value)))
+                parameter = nn.Parameter(torch.full((channels,), value))
+                self.register_parameter(name, parameter)
 
     @property
     def elementwise(self) -> bool:
@@ -46,12 +52,22 @@ class GELU(nn.Module):
         value = self._parameters.get(name)
         if value is None:
             return self.initial[name]
-        return value if value.numel() == 1 else value.view(-1, *[1] * (x.dim() - 2))
+        if value.numel() == 1:
+            return value
+
+        # One value per channel
+        trailing = [1] * (x.dim() - 2)
+        return value.view(-1, *trailing)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return x·Φ((x − μ)/σ) for (B, C, …), or for any shape when nothing is learnt per channel."""
-        mu, log_sigma = self._value("mu", x), self._value("log_sigma", x)
-        # multiply by 1/σ: the gradient of a quotient would be 0·∞ where (x − μ)/σ overflows
+        """Return x·Φ((x − μ)/σ).
+
+        ``x`` is (B, C, …), or of any shape when nothing is learnt per channel.
+        """
+        mu = self._value("mu", x)
+        log_sigma = self._value("log_sigma", x)
+
+        # Multiply by 1/σ: the gradient of a quotient would be 0·∞ where (x − μ)/σ overflows.
         precision = math.exp(-log_sigma) if isinstance(log_sigma, float) else torch.exp(-log_sigma)
         return gate(x, lambda finite: normal_cdf((finite - mu) * precision))
 
@@ -62,16 +78,17 @@ class GELU(nn.Module):
 
 
 def per_channel_or_shared(
-    unit: str, build: Callable[[int], nn.Module], channels: int | None, per_channel: bool
+    name: str, build: Callable[[int], nn.Module], channels: int | None, per_channel: bool
 ) -> nn.Module | Callable[[int], nn.Module]:
-    """Return ``build`` itself, for the width of each site, if ``per_channel``, else its module of ``channels``.
+    """Return the module of an activation for ``channels``, or a function of the number of channels.
 
+    With ``per_channel`` it is the function ``build``, which is called with the width of each site.
     Without ``channels`` all elements share one value.
     """
     if channels is not None and (per_channel or channels < 1):
         raise ActlabError(
-            f"parameter 'channels' of {unit} must be positive and cannot be combined with 'per_channel', which "
-            f"takes the number from the network; got channels: {channels}, "
+            f"parameter 'channels' of {name} must be positive and cannot be combined with "
+            f"'per_channel', which takes the number from the network; got channels: {channels}, "
             f"per_channel: {str(per_channel).lower()}"
         )
     return build if per_channel else build(channels or 1)

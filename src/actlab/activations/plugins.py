@@ -1,4 +1,4 @@
-"""User-defined activations: import from a module or file, check the parameters and build a module."""
+"""User-defined activations: import from a module or file, check of parameters, construction."""
 
 from __future__ import annotations
 
@@ -26,36 +26,40 @@ from actlab.runtime.third_party import calling
 from actlab.storage.files import regular
 from actlab.storage.spec import Spec
 
-WIDTHS = (  # required parameters of these names receive the number of features at a site
-    *(
-        "channels",
-        "in_channels",
-        "in_channel",
-        "num_channels",
-        "num_features",
-        "in_features",
-        "features",
-    ),
-    *("width", "dim", "num_parameters", "c1"),
+# Required parameters of these names receive the number of features at a site.
+WIDTHS = (
+    "channels",
+    "in_channels",
+    "in_channel",
+    "num_channels",
+    "num_features",
+    "in_features",
+    "features",
+    "width",
+    "dim",
+    "num_parameters",
+    "c1",
 )
-WIDTH = "width"  # stands for this number as the value of a parameter that does not take text
-# Of trial inputs; a function may accept only one of them
-_SHAPES = (
-    (2, 4),
-    (2, 4, 4),
-    (2, 4, 4, 4),
-)
+# Stands for this number as the value of a parameter that does not take text
+WIDTH = "width"
+# Shapes of trial inputs; a function may accept only one of them
+_SHAPES = ((2, 4), (2, 4, 4), (2, 4, 4, 4))
 _width: ContextVar[int | None] = ContextVar("_width", default=None)
 
 
 class WidthError(ActlabError):
-    """Raised for an activation that needs the number of features at its site, which is not known."""
+    """Raised for an activation that needs the number of features at its site, if it is unknown."""
 
 
 @contextmanager
 def site(width: int | None) -> Iterator[None]:
-    """Build activations for a site with ``width`` features in a block; None keeps that of an outer block."""
-    token = _width.set(_width.get() if width is None else width)
+    """Build activations for a site with ``width`` features in a ``with`` block.
+
+    None keeps the width of an outer block.
+    """
+    if width is None:
+        width = _width.get()
+    token = _width.set(width)
     try:
         yield
     finally:
@@ -89,7 +93,8 @@ class Function(nn.Module):
     def extra_repr(self) -> str:
         """Return the function's name and parameters, for printing."""
         name = getattr(self.function, "__name__", repr(self.function))
-        return ", ".join([name, *(f"{key}={value!r}" for key, value in self.params.items())])
+        params = [f"{key}={value!r}" for key, value in self.params.items()]
+        return ", ".join([name, *params])
 
 
 @calling()
@@ -98,17 +103,18 @@ def resolve(spec: Spec) -> Any:
 
     A file is imported once per resolved path and content.
     """
-    is_file = spec.source.endswith(".py")
-    module = _import_file(Path(spec.source)) if is_file else _import_module(spec.source)
+    if spec.source.endswith(".py"):
+        module = _import_file(Path(spec.source))
+    else:
+        module = _import_module(spec.source)
+
+    # Suggest similar names for a name that the module lacks.
     try:
         return reduce(getattr, spec.name.split("."), module)
     except AttributeError:
-        public = [
-            key
-            for key, value in vars(module).items()
-            if not key.startswith("_") and callable(value)
-        ]
-        raise unknown(f"attribute of {spec.source}", spec.name, public) from None
+        public = {name: value for name, value in vars(module).items() if not name.startswith("_")}
+        callables = [name for name, value in public.items() if callable(value)]
+        raise unknown(f"attribute of {spec.source}", spec.name, callables) from None
 
 
 def _import_module(source: str) -> types.ModuleType:
@@ -126,18 +132,20 @@ def _import_file(path: Path) -> types.ModuleType:
         raise ActlabError(
             f"no such file: {path}. Paths of activations are relative to the current folder."
         )
-    content = regular(path).read_bytes()  # an edited file becomes a new module
-    told = hashlib.blake2b(os.fsencode(path) + content, digest_size=4)
-    name = f"actlab_user_{path.stem}_{told.hexdigest()}"
+
+    # An edited file becomes a new module.
+    content = regular(path).read_bytes()
+    digest = hashlib.blake2b(os.fsencode(path) + content, digest_size=4).hexdigest()
+    name = f"actlab_user_{path.stem}_{digest}"
     if name in sys.modules:
         return sys.modules[name]
+
+    # Pickle and dataclasses look up a class's module while the file is executed.
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ActlabError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = (
-        module  # before execution: pickle and dataclasses look up a class's module here
-    )
+    sys.modules[name] = module
     try:
         with importing(str(path)):
             spec.loader.exec_module(module)
@@ -148,7 +156,9 @@ def _import_file(path: Path) -> types.ModuleType:
 
 
 def builder(spec: Spec, target: Any) -> Builder:
-    """Return what builds modules of a class, a function returning a module, or a function tensor → tensor.
+    """Return the builder of an activation from its class or function.
+
+    ``target`` is a module class, a function that returns a module, or a function tensor → tensor.
 
     A function tensor → tensor receives the parameters at each call. The class of an
     ``autograd.Function`` means its ``apply``. Required parameters named in `WIDTHS`, and those set
@@ -169,24 +179,47 @@ def builder(spec: Spec, target: Any) -> Builder:
         )
     is_class = isinstance(target, type) and not issubclass(target, torch.autograd.Function)
     if not callable(target) or (is_class and not issubclass(target, nn.Module)):
-        what = "a class" if is_class else f"of type {type(target).__name__}"
-        raise ActlabError(f"{spec.path} is {what}, neither an nn.Module class nor a function")
-    if isinstance(target, torch.jit.ScriptFunction):  # which cannot be copied
-        target = wraps(target)(lambda *args, _call=target, **kwargs: _call(*args, **kwargs))
+        description = "a class" if is_class else f"of type {type(target).__name__}"
+        raise ActlabError(
+            f"{spec.path} is {description}, neither an nn.Module class nor a function"
+        )
+    if isinstance(target, torch.jit.ScriptFunction):
+        target = _copyable(target)
+
+    # Read the signature.
     call = target if is_class else applied(target)
-    hints, known = _hints(call), parameters(call)
-    at_width, missing = ([], []) if known is None else _check_params(spec, known, hints)
-    widths, others = [n for n in missing if n in WIDTHS], [n for n in missing if n not in WIDTHS]
-    inputs = others or widths
-    variadic = not missing and any(p.kind is p.VAR_POSITIONAL for p in (known or {}).values())
-    # the only missing parameter of a function is its input, unless its type says otherwise
-    plain = len(inputs) == 1 and hints.get(inputs[0]) not in (bool, int, float, str)
-    takes_tensor = not is_class and (known is None or variadic or plain)
-    return Builder(spec, target, call, known is not None, at_width, widths, others, takes_tensor)
+    signature = parameters(call)
+    if signature is None:
+        return Builder(spec, target, call, False, [], [], [], takes_tensor=not is_class)
+    hints = _hints(call)
+    at_width, missing = _check_params(spec, signature, hints)
+    widths = [name for name in missing if name in WIDTHS]
+    unset = [name for name in missing if name not in WIDTHS]
+
+    # The only missing parameter of a function is its input, unless its type says otherwise.
+    inputs = unset or widths
+    has_input = len(inputs) == 1 and hints.get(inputs[0]) not in (bool, int, float, str)
+    if not missing:
+        has_input = any(p.kind is p.VAR_POSITIONAL for p in signature.values())
+    takes_tensor = has_input and not is_class
+    return Builder(spec, target, call, True, at_width, widths, unset, takes_tensor)
+
+
+def _copyable(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a Python function that calls a scripted function, which cannot be copied itself."""
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return call
 
 
 class Builder(NamedTuple):
-    """What the signature of an activation's class or function says, for its modules at all sites."""
+    """Builds the modules of an activation at all sites, by the signature of its class or function.
+
+    It does not import the activation, see `resolve`, or look it up, see `actlab.activations.entry`.
+    """
 
     spec: Spec
     target: Any
@@ -194,59 +227,72 @@ class Builder(NamedTuple):
     has_signature: bool
     at_width: list[str]  # parameters that are set to `WIDTH`
     widths: list[str]  # required parameters that receive the width
-    others: list[str]  # other required parameters without a value
+    unset: list[str]  # other required parameters without a value
     takes_tensor: bool  # whether it is first called with a tensor
 
     def build(self) -> nn.Module:
         """Return a fresh module for the `site`; see `builder`."""
-        spec, widths, others, fault = self.spec, self.widths, self.others, None
-        params = {**spec.params, **{name: _site_width(spec, name) for name in self.at_width}}
+        spec = self.spec
+        params = {**spec.params, **self._site_widths(self.at_width)}
+
+        # Try it as a function tensor → tensor. Its input may have a name in `WIDTHS`.
+        fault = None
         if self.takes_tensor:
             try:
-                given = params | {name: _site_width(spec, name) for name in widths if others}
-                return _wrap_function(spec, self.target, given)
+                widths = self._site_widths(self.widths) if self.unset else {}
+                return _wrap_function(spec, self.target, params | widths)
             except ActlabError as error:
-                if others or not self.has_signature:
+                if self.unset or not self.has_signature:
                     raise
                 fault = error
-        if others:
-            example = f"{{name: {spec.path}, {others[0]}: …}}"
+
+        # Call it without a tensor.
+        if self.unset:
+            names = ", ".join(map(repr, self.unset))
+            example = f"{{name: {spec.path}, {self.unset[0]}: …}}"
             raise ActlabError(
-                f"{spec.path} needs a value for {', '.join(map(repr, others))}; write {example}, with {WIDTH} "
-                "for the number of features at each site"
+                f"{spec.path} needs a value for {names}; write {example}, with {WIDTH} for the "
+                "number of features at each site"
             )
         try:
-            module = _call(
-                spec, self.call, params | {name: _site_width(spec, name) for name in widths}
-            )
+            activation = _call(spec, self.call, params | self._site_widths(self.widths))
         except ActlabError as error:
-            if fault is None or widths:
+            if fault is None or self.widths:
                 raise
             raise ActlabError(f"{fault}. Without a tensor: {error}") from error
-        if isinstance(module, nn.Module):  # scripted modules accept no hooks
-            return Function(module, {}) if isinstance(module, torch.jit.ScriptModule) else module
-        if callable(module):
-            return builder(Spec(spec.source, spec.name), module).build()
-        raise ActlabError(f"{spec.path} returned {type(module).__name__}, not an nn.Module")
+
+        # Make a module of what it returned. Scripted modules accept no hooks.
+        if isinstance(activation, torch.jit.ScriptModule):
+            return Function(activation, {})
+        if isinstance(activation, nn.Module):
+            return activation
+        if callable(activation):
+            return builder(Spec(spec.source, spec.name), activation).build()
+        raise ActlabError(f"{spec.path} returned {type(activation).__name__}, not an nn.Module")
+
+    def _site_widths(self, names: list[str]) -> dict[str, int]:
+        """Return the width of the `site` for each of some parameters."""
+        return {name: _site_width(self.spec, name) for name in names}
 
 
 def applied(function: Any) -> Any:
-    """Return what calls a function: of the class of an ``autograd.Function`` its ``apply``."""
+    """Return a function as it is called: of an ``autograd.Function`` the method ``apply``."""
     return function.apply if isinstance(function, type) else function  # type: ignore[attr-defined]
 
 
 def _site_width(spec: Spec, name: str) -> int:
-    if (width := _width.get()) is None:
+    width = _width.get()
+    if width is None:
         raise WidthError(
-            f"{spec.path} needs the number of features at its site for {name!r}: call act(width) in the "
-            "network, example=INPUT in actlab.replace, or give a value, as in "
+            f"{spec.path} needs the number of features at its site for {name!r}: call act(width) "
+            "in the network, example=INPUT in actlab.replace, or give a value, as in "
             f"{{name: {spec.path}, {name}: 64}}"
         )
     return width
 
 
 def parameters(target: Callable[..., Any]) -> dict[str, inspect.Parameter] | None:
-    """Return the parameters of a class or function by name, or None when it has no readable signature."""
+    """Return the parameters of a class or function by name, or None without a signature."""
     try:
         return dict(inspect.signature(target).parameters)
     except ValueError:  # functions written in C
@@ -254,34 +300,58 @@ def parameters(target: Callable[..., Any]) -> dict[str, inspect.Parameter] | Non
 
 
 def _check_params(
-    spec: Spec, known: Mapping[str, inspect.Parameter], hints: Mapping[str, Any]
+    spec: Spec, signature: Mapping[str, inspect.Parameter], hints: Mapping[str, Any]
 ) -> tuple[list[str], list[str]]:
-    """Check parameters against a signature; return those set to `WIDTH`, and those that are missing."""
+    """Check parameters against a signature.
+
+    Return the parameters that are set to `WIDTH`, and the required parameters that are missing.
+    """
+    # Separate named parameters from *args and **kwargs.
+    keywords: dict[str, inspect.Parameter] = {}
+    missing = []
+    accepts_any = False
+    for name, parameter in signature.items():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            accepts_any = True
+        elif parameter.kind is not parameter.VAR_POSITIONAL:
+            if parameter.default is parameter.empty and name not in spec.params:
+                missing.append(name)
+            if parameter.kind is not parameter.POSITIONAL_ONLY:
+                keywords[name] = parameter
+
+    # Check the values. Text may be `WIDTH`, but not a number.
     at_width = []
-    kinds = {parameter.kind for parameter in known.values()}
-    named = {k: p for k, p in known.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-    for key, value in spec.params.items():
-        if key not in named and inspect.Parameter.VAR_KEYWORD not in kinds:
-            raise unknown(
-                f"parameter of {spec.path}", key, named, "" if named else f"{spec.path} takes none."
-            )
-        options = _options(hints.get(key))
-        if not isinstance(value, str) or str in options or value in options:
+    for name, value in spec.params.items():
+        if name not in keywords and not accepts_any:
+            remedy = "" if keywords else f"{spec.path} takes none."
+            raise unknown(f"parameter of {spec.path}", name, keywords, remedy)
+        if not isinstance(value, str) or _accepts_text(hints.get(name), value):
             continue
-        if value == WIDTH and not (key in named and isinstance(named[key].default, str)):
-            at_width.append(key)
-        elif any(one in (bool, int, float) or isinstance(one, str) for one in options):
-            # torch takes "1e-3" for a number, and Python "no" for true
-            wanted = inspect.formatannotation(hints[key]).replace(" | ", " or ")
-            raise ActlabError(f"parameter {key!r} of {spec.path}: expected {wanted}, got {value!r}")
-    required = (p for p in known.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
-    return at_width, [
-        p.name for p in required if p.default is p.empty and p.name not in spec.params
-    ]
+        has_text = name in keywords and isinstance(keywords[name].default, str)
+        if value == WIDTH and not has_text:
+            at_width.append(name)
+        else:
+            _check_text(spec, name, value, hints)
+    return at_width, missing
+
+
+def _accepts_text(hint: Any, text: str) -> bool:
+    options = _options(hint)
+    return str in options or text in options
+
+
+def _check_text(spec: Spec, name: str, text: str, hints: Mapping[str, Any]) -> None:
+    """Reject text for a number, which torch may accept, and Python as true."""
+    for option in _options(hints.get(name)):
+        if option in (bool, int, float) or isinstance(option, str):
+            expected = inspect.formatannotation(hints[name]).replace(" | ", " or ")
+            raise ActlabError(
+                f"parameter {name!r} of {spec.path}: expected {expected}, got {text!r}"
+            )
 
 
 def _options(hint: Any) -> list[Any]:
-    """Return an annotation and all that it names: types and the words of a ``Literal``."""
+    """Return an annotation and all that it names: types, and the texts of a ``Literal``."""
     options = [hint]
     for part in get_args(hint):
         options += _options(part)
@@ -289,10 +359,12 @@ def _options(hint: Any) -> list[Any]:
 
 
 def _hints(target: Any) -> dict[str, Any]:
+    """Return the annotations of a class's constructor or of a function, by parameter."""
+    function = target
+    if isinstance(target, type):
+        function = vars(target).get("__init__", target)
     try:
-        return get_type_hints(
-            vars(target).get("__init__", target) if isinstance(target, type) else target
-        )
+        return get_type_hints(function)
     except (NameError, TypeError):  # annotations that cannot be evaluated at run time
         return {}
 
@@ -300,22 +372,27 @@ def _hints(target: Any) -> dict[str, Any]:
 def _wrap_function(spec: Spec, target: Any, params: Mapping[str, Any]) -> nn.Module:
     """Wrap a function tensor → tensor in a `Function` if it accepts one of a few small inputs."""
     faults = []
-    for x in map(torch.zeros, _SHAPES):
+    for shape in _SHAPES:
+        # Call the function.
+        x = torch.zeros(shape)
         try:
             with torch.no_grad():
                 y = _call(spec, partial(applied(target), x), params)
-            if isinstance(y, Tensor) and y.shape == x.shape:
-                return Function(target, params)
-            what = (
-                f"a tensor of shape {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
-            )
-            given = f"a {tuple(x.shape)} tensor"
-            raise ActlabError(
-                f"{spec.path}, given {given}, returned {what}, not {given}; return a tensor of the "
-                "input's shape"
-            )
         except ActlabError as error:
             faults.append(error)
+            continue
+
+        # Check what it returned.
+        if isinstance(y, Tensor) and y.shape == x.shape:
+            return Function(target, params)
+        result = type(y).__name__
+        if isinstance(y, Tensor):
+            result = f"a tensor of shape {tuple(y.shape)}"
+        fault = ActlabError(
+            f"{spec.path}, given a {shape} tensor, returned {result}, not a {shape} tensor; return "
+            "a tensor of the input's shape"
+        )
+        faults.append(fault)
     raise faults[0]
 
 

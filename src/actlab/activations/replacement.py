@@ -1,4 +1,4 @@
-"""Put another activation into an existing model, and list the functional calls that cannot be replaced."""
+"""Put another activation into an existing model; list the calls that cannot be replaced."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from actlab.storage.spec import Activation, Spec
 from actlab.validation import validated
 
 _TRANSFORMERS = nn.TransformerEncoderLayer, nn.TransformerDecoderLayer
-_KINDS = tuple(getattr(torch_activations, name) for name in torch_activations.__all__)
+_TORCH_CLASSES = tuple(getattr(torch_activations, name) for name in torch_activations.__all__)
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,9 @@ class Replacement:
 
     def __str__(self) -> str:
         """Return both lists as text, for printing."""
-        calls = "not searched for" if self.functional is None else _listed(self.functional)
+        calls = "not searched for"
+        if self.functional is not None:
+            calls = _listed(self.functional)
         return f"replaced: {', '.join(self.paths)}\nfunctional calls, not replaced: {calls}"
 
 
@@ -119,23 +121,25 @@ def replace(
     >>> model[1]
     GELU(approximate='none')
     """
-    if any(
-        isinstance(v, Stream | MemberStream)
-        for part in model.modules()
-        for v in vars(part).values()
-    ):
-        raise ActlabError(
-            "this model is a task of actlab or part of one, whose random numbers are bound to its activations: "
-            "set model.activation in its config instead"
-        )
+    for part in model.modules():
+        if any(isinstance(value, Stream | MemberStream) for value in vars(part).values()):
+            raise ActlabError(
+                "this model is a task of actlab or part of one, whose random numbers are bound to "
+                "its activations: set model.activation in its config instead"
+            )
     with _functions_as_modules(model):
         return _replaced(model, old, new, example)
 
 
 def _replaced(model: nn.Module, old: Activation, new: Activation, example: Any) -> Replacement:
+    """Replace the old activation; functions of torch's transformer layers are modules here."""
+    # Find the old activation, and its functional calls.
     kind, matches = _matcher(old)
     sites = dict(_outermost(model, matches))
-    calls, widths = (None, {}) if example is None else _run(model, kind, sites, example)
+    calls: tuple[FunctionalCall, ...] | None = None
+    widths: dict[str, set[int]] = {}
+    if example is not None:
+        calls, widths = _run(model, kind, sites, example)
     if not sites:
         raise _no_match(model, kind, calls)
     if "" in sites:
@@ -143,55 +147,84 @@ def _replaced(model: nn.Module, old: Activation, new: Activation, example: Any) 
             f"the model is itself a {kind.__name__}: take actlab.create(NAME) in its place"
         )
     is_checked = example is not None and _check_in_place(model, sites, example)
-    fresh = {
-        path: _built_for(model, path, part, new, widths.get(path)) for path, part in sites.items()
-    }
-    for module, later in pairwise(fresh.values()):
-        if fault := shared_parameter(module, later):
+
+    # Build all new modules before the model is changed.
+    modules = {}
+    for path, site in sites.items():
+        modules[path] = _built_for(model, path, site, new, widths.get(path))
+    for module, later in pairwise(modules.values()):
+        fault = shared_parameter(module, later)
+        if fault:
             raise ActlabError(fault)
-    for path, module in fresh.items():
+
+    # Put them into the model.
+    for path, module in modules.items():
         _put(model, path, module)
     unfuse(model)
     if not is_checked:
         _warn_in_place(sites)
-    return Replacement(tuple(fresh), calls)
+    return Replacement(tuple(modules), calls)
 
 
 @contextmanager
 def _functions_as_modules(model: nn.Module) -> Iterator[None]:
-    """Hold modules for a while where torch's transformer layers hold functions, by default ``F.relu``."""
-    held = []
+    """Let torch's transformer layers hold modules instead of functions, ``F.relu`` by default."""
+    layers = []
     for layer in model.modules():
-        function = getattr(layer, "activation", None) if isinstance(layer, _TRANSFORMERS) else None
-        name = (resolve_name(function) or "").rpartition(".")[2] if callable(function) else ""
-        if (
-            kind := next((kind for kind in _KINDS if name and _is_named(name, kind)), None)
-        ) is not None:
+        if not isinstance(layer, _TRANSFORMERS):
+            continue
+        function: Any = getattr(layer, "activation", None)
+        kind = _class_of_function(function)
+        if kind is not None:
             layer.activation = kind()
-            held.append((layer, function, layer.activation))
+            layers.append((layer, function, layer.activation))
+
     try:
         yield
     finally:
-        for layer, function, module in held:
+        for layer, function, module in layers:
             if layer.activation is module:  # not replaced
                 del layer.activation
-                layer.activation = function  # type: ignore[assignment]
+                layer.activation = function
+
+
+def _class_of_function(function: Any) -> type[nn.Module] | None:
+    """Return the class of torch that has the name of a function of torch."""
+    name = resolve_name(function) if callable(function) else None
+    if not name:
+        return None
+    for kind in _TORCH_CLASSES:
+        if _is_named(name.rpartition(".")[2], kind):
+            return kind  # type: ignore[no-any-return]
+    return None
 
 
 def shared_parameter(module: nn.Module, later: nn.Module) -> str | None:
-    """Return a message for a trainable parameter that is one object in two modules, which were built apart."""
-    known = {id(part) for part in (*later.parameters(), *later.modules())}
+    """Return a message for a trainable parameter that two modules share; None if they share none.
+
+    The modules come from two calls of one builder. The message names the class that should create
+    the parameter.
+    """
+    later_ids = {id(part) for part in (*later.parameters(), *later.modules())}
     for path, parameter in module.named_parameters():
-        if parameter.requires_grad and id(parameter) in known:
-            around = [
-                part
-                for name, part in module.named_modules()
-                if not name or path.startswith(f"{name}.")
-            ]
-            kinds = [type(part) for part in around if id(part) not in known] or [type(module)]
-            users = [kind for kind in kinds if not kind.__module__.startswith("torch.")] or kinds
-            return f"{path} is shared by all instances of {users[-1].__name__}: create it in `__init__`"
+        if parameter.requires_grad and id(parameter) in later_ids:
+            kind = _class_around(module, path, later_ids)
+            return f"{path} is shared by all instances of {kind.__name__}: create it in `__init__`"
     return None
+
+
+def _class_around(module: nn.Module, path: str, later_ids: set[int]) -> type[nn.Module]:
+    """Return the class of the innermost module around a parameter that is not shared itself.
+
+    Classes of users go before classes of torch.
+    """
+    kinds: list[type[nn.Module]] = []
+    for name, part in module.named_modules():
+        is_around = not name or path.startswith(f"{name}.")
+        if is_around and id(part) not in later_ids:
+            kinds.append(type(part))
+    user_kinds = [kind for kind in kinds if not kind.__module__.startswith("torch.")]
+    return (user_kinds or kinds or [type(module)])[-1]
 
 
 def _put(model: nn.Module, path: str, module: nn.Module) -> None:
@@ -201,22 +234,38 @@ def _put(model: nn.Module, path: str, module: nn.Module) -> None:
 
 def _matcher(old: Activation) -> tuple[type[nn.Module], Callable[[nn.Module], bool]]:
     """Return the class of an activation, and whether a module stands for it."""
-    spec = _unresolved(old) if callable(old) else Spec.of(old)
-    target = old if callable(old) else Factory(spec).target
+    # A class stands for its instances.
+    if callable(old):
+        spec = _unresolved(old)
+        target: Any = old
+    else:
+        spec = Spec.of(old)
+        target = Factory(spec).target
     if isinstance(target, type) and issubclass(target, nn.Module) and not spec.params:
         return target, lambda module: type(module) is target
+
+    # A function, or a name with parameters, stands for modules with equal settings.
     reference = _build(old)
     kind = type(reference)
-    has_parameters = not callable(old) and not spec.source and entry(spec.name).parameters
-    if spec.params or not has_parameters:
-        return kind, partial(_equal, reference)
+    is_registered = not callable(old) and not spec.source
+    if spec.params or not is_registered or not entry(spec.name).parameters:
+        return kind, partial(_is_equal, reference)
+
+    # A name stands for all settings of its class, except settings that have another name.
     return kind, lambda module: type(module) is kind and not _has_another_name(module, spec.name)
 
 
 def _has_another_name(module: nn.Module, name: str) -> bool:
-    """Whether a registered activation without parameters equals a module: gelu_tanh, of the class of gelu."""
-    others = (other for other in names() if other != name and not entry(other).parameters)
-    return any(_equal(create(other), module) for other in others)
+    """Whether another registered activation without parameters equals a module.
+
+    An example is ``gelu_tanh``, which has the class of ``gelu``.
+    """
+    for registered in names():
+        if registered == name or entry(registered).parameters:
+            continue
+        if _is_equal(create(registered), module):
+            return True
+    return False
 
 
 def _build(activation: Activation) -> nn.Module:
@@ -230,87 +279,123 @@ def _unresolved(target: Callable[..., Any]) -> Spec:
     return Spec("", getattr(target, "__name__", repr(target)))
 
 
-def _equal(reference: nn.Module, module: nn.Module) -> bool:
+def _is_equal(reference: nn.Module, module: nn.Module) -> bool:
     """Whether two modules have the same class and settings."""
     if type(reference) is not type(module):
         return False
     if isinstance(reference, Uniform):
         return True
-    children = list(reference.children()), list(module.children())
-    alike = len(children[0]) == len(children[1]) and all(map(_equal, *children))
-    return alike and _settings(reference) == _settings(module)
+
+    # Compare what they hold.
+    reference_children = list(reference.children())
+    children = list(module.children())
+    if len(reference_children) != len(children):
+        return False
+    if not all(map(_is_equal, reference_children, children)):
+        return False
+    return _settings(reference) == _settings(module)
 
 
 def _settings(module: nn.Module) -> dict[str, Any]:
-    """Return a module's attributes but ``inplace`` and the registry's ``stochastic``, tensors as lists."""
-    settings = {
-        key: v
-        for key, v in plain_attributes(module).items()
-        if key not in ("inplace", "stochastic")
-    }
-    return {key: v.tolist() if isinstance(v, Tensor) else v for key, v in settings.items()}
+    """Return a module's attributes, tensors as lists.
+
+    ``inplace`` and the registry's ``stochastic`` are left out.
+    """
+    settings = {}
+    for name, value in plain_attributes(module).items():
+        if name not in ("inplace", "stochastic"):
+            settings[name] = value.tolist() if isinstance(value, Tensor) else value
+    return settings
 
 
 def _outermost(
     model: nn.Module, matches: Callable[[nn.Module], bool]
 ) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the first path and the module of each place with a matching module, not inside such a module."""
+    """Yield the first path and the module of each attribute that holds a matching module.
+
+    Modules inside a matching module are left out.
+    """
     seen: set[tuple[int, str]] = set()
-    inside: str | None = None
+    prefix: str | None = None  # of the paths inside the latest match
     for path, module in model.named_modules(remove_duplicate=False):
-        if inside is not None and path.startswith(inside):
+        if prefix is not None and path.startswith(prefix):
             continue
+        if not matches(module):
+            continue
+
+        prefix = f"{path}."
         parent, _, name = path.rpartition(".")
-        if matches(module):
-            inside = f"{path}."
-            place = (id(model.get_submodule(parent)), name)
-            if place not in seen:
-                seen.add(place)
-                yield path, module
+        attribute = (id(model.get_submodule(parent)), name)
+        if attribute not in seen:
+            seen.add(attribute)
+            yield path, module
 
 
 def _built_for(
     model: nn.Module, path: str, old: nn.Module, new: Activation, widths: set[int] | None
 ) -> nn.Module:
-    """Return a fresh activation for a place; ``widths`` of its inputs are None without an example."""
+    """Return a fresh activation for a site; without an example its inputs' ``widths`` are None."""
+    # Build it for the site's width, if the example determines one.
+    width = None
+    if widths is not None and len(widths) == 1:
+        (width,) = widths
     try:
-        with plugins.site(next(iter(widths)) if widths and len(widths) == 1 else None):
+        with plugins.site(width):
             module = _build(new).train(old.training)
     except plugins.WidthError as error:
-        given = " and ".join(map(str, sorted(widths or ())))
-        called = f", {f'called with {given} features' if given else 'not called'} in the example"
-        raise ActlabError(f"{path}{'' if widths is None else called}: {error}") from error
-    near = _nearest_weights(model, path)
-    return module if near is None else module._apply(partial(_like, near))  # type: ignore[no-untyped-call]
+        place = path
+        if widths is not None:
+            place += f", {_called_with(widths)} in the example"
+        raise ActlabError(f"{place}: {error}") from error
+
+    # Move it to the model's device and dtype.
+    weights = _nearest_weights(model, path)
+    if weights is None:
+        return module
+    convert = partial(_converted, weights)
+    return module._apply(convert)  # type: ignore[no-untyped-call,no-any-return]
 
 
-def _like(near: Tensor, tensor: Tensor) -> Tensor:
-    """Return a tensor on the device of another one, and in its dtype unless complex, float64 or integer."""
-    narrow = tensor.is_floating_point() and tensor.dtype != torch.float64
-    return tensor.to(near.device, near.dtype if narrow else tensor.dtype)
+def _called_with(widths: set[int]) -> str:
+    if not widths:
+        return "not called"
+    return f"called with {' and '.join(map(str, sorted(widths)))} features"
+
+
+def _converted(weights: Tensor, tensor: Tensor) -> Tensor:
+    """Return a tensor on the device of some weights, in their dtype unless it is wide or integer.
+
+    Wide are complex numbers and float64.
+    """
+    is_narrow = tensor.is_floating_point() and tensor.dtype != torch.float64
+    dtype = weights.dtype if is_narrow else tensor.dtype
+    return tensor.to(weights.device, dtype)
 
 
 def _nearest_weights(model: nn.Module, path: str) -> Tensor | None:
-    """Return a floating-point parameter or buffer of a module, or of the nearest module around it."""
-    owner = model.get_submodule(path)
-    floating = filter(torch.is_floating_point, chain(owner.parameters(), owner.buffers()))
-    if (tensor := next(floating, None)) is not None or not path:
-        return tensor
+    """Return a floating-point parameter or buffer of a module or the nearest one around it."""
+    module = model.get_submodule(path)
+    for tensor in chain(module.parameters(), module.buffers()):
+        if tensor.is_floating_point():
+            return tensor
+    if not path:
+        return None
     return _nearest_weights(model, path.rpartition(".")[0])
 
 
 def _is_named(function: str, kind: type[nn.Module]) -> bool:
-    """Whether a function has the name of a class, up to case and underscores: leaky_relu and LeakyReLU."""
+    """Whether a function has the name of a class, as leaky_relu has the name of LeakyReLU."""
     return function.replace("_", "") == kind.__name__.lower()
 
 
 class _CallSearch(TorchFunctionMode):
-    """Records calls of the functions of torch that have the name of a class, outside its modules."""
+    """Records calls of torch's functions that have the name of a class, outside its modules."""
 
     def __init__(self, model: nn.Module, kind: type[nn.Module], sites: Iterable[str]) -> None:
         super().__init__()
         self.kind = kind
-        self.widths = {path: set[int]() for path in sites if path}  # of the inputs of each site
+        # Widths of the inputs of each site
+        self.widths = {path: set[int]() for path in sites if path}
         # The modules whose forward runs, from the outermost to the innermost
         self.running = [("", model)]
         self.calls: dict[FunctionalCall, None] = {}
@@ -320,6 +405,7 @@ class _CallSearch(TorchFunctionMode):
     ) -> Any:
         path, module = self.running[-1]
         name = getattr(func, "__name__", "")
+        # Modules of the class call the function themselves.
         if _is_named(name, self.kind) and type(module) is not self.kind:
             self.calls[FunctionalCall(path, resolve_name(func) or name)] = None
         return func(*args, **(kwargs or {}))
@@ -327,62 +413,73 @@ class _CallSearch(TorchFunctionMode):
     def enter(
         self, path: str, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> None:
+        """Note that a module's forward begins; a hook before it."""
         self.running.append((path, module))
         x = next(iter((*args, *kwargs.values())), None)
         if path in self.widths and isinstance(x, Tensor):
-            self.widths[path].add(x.shape[1] if x.dim() > 1 else 1)
+            width = x.shape[1] if x.dim() > 1 else 1
+            self.widths[path].add(width)
 
     def leave(self, *_: object) -> None:
+        """Note that a module's forward ends; a hook after it."""
         self.running.pop()
 
 
 def _run(
     model: nn.Module, kind: type[nn.Module], sites: Mapping[str, nn.Module], example: Any
 ) -> tuple[tuple[FunctionalCall, ...] | None, dict[str, set[int]]]:
-    """Return the functional calls in a pass of the example, and the widths of each site's inputs."""
+    """Return the functional calls in a pass of the example, and the widths of sites' inputs."""
     search = _CallSearch(model, kind, sites)
     with _as_twins(model, search.widths, sites), ExitStack() as hooks:
-        modules = {
-            path: m
-            for path, m in model.named_modules()
-            if not isinstance(m, torch.jit.ScriptModule)
-        }
-        for path, module in modules.items():
+        for path, module in model.named_modules():
+            if isinstance(module, torch.jit.ScriptModule):  # accepts no hooks
+                continue
             enter = partial(search.enter, path)
-            hooks.callback(module.register_forward_pre_hook(enter, with_kwargs=True).remove)
-            hooks.callback(module.register_forward_hook(search.leave, always_call=True).remove)
+            before = module.register_forward_pre_hook(enter, with_kwargs=True)
+            after = module.register_forward_hook(search.leave, always_call=True)
+            hooks.callback(before.remove)
+            hooks.callback(after.remove)
         with search:
             _outputs(model, example)
-    has_function = any(_is_named(name, kind) for name in (*dir(torch), *dir(nn.functional)))
-    return tuple(search.calls) if has_function else None, search.widths
+
+    # Without a function of this name, there is nothing to search for.
+    functions = (*dir(torch), *dir(nn.functional))
+    if not any(_is_named(function, kind) for function in functions):
+        return None, search.widths
+    return tuple(search.calls), search.widths
 
 
 @contextmanager
 def _as_twins(
     model: nn.Module, paths: Iterable[str], sites: Mapping[str, nn.Module]
 ) -> Iterator[None]:
-    """Make a module at several places several for a while, each with hooks of its own."""
-    with ExitStack() as places:
+    """Put a copy of each site's module at its path for a while, with hooks of its own.
+
+    A copy has the tensors of its original.
+    """
+    with ExitStack() as originals:
         for path in paths:
-            places.callback(_put, model, path, sites[path])
-            twin, held = copy(sites[path]), vars(sites[path]).items()
-            vars(twin).update(
-                {name: copy(value) for name, value in held if isinstance(value, dict)}
-            )
+            original = sites[path]
+            originals.callback(_put, model, path, original)
+            twin = copy(original)
+            for name, value in vars(original).items():
+                if isinstance(value, dict):  # such as the dictionaries of hooks
+                    vars(twin)[name] = copy(value)
             _put(model, path, twin)
         yield
 
 
 def _outputs(model: nn.Module, example: Any) -> Any:
-    """Return the model's outputs for the example; both stay as they are."""
+    """Return the model's outputs for the example, both of which stay as they are."""
     try:
-        given = _cloned(example)
+        inputs = _cloned(example)
+        arguments = inputs if isinstance(inputs, tuple) else (inputs,)
         with evaluating(model), unchanged(model.modules()), own_generators(0):
-            return model(*given) if isinstance(given, tuple) else model(given)
+            return model(*arguments)
     except Exception as error:  # the user's model may raise anything
         raise ActlabError(
-            f"the model cannot be run on the example: {described(error)}. Give an input of the model, or a "
-            "tuple of its positional arguments"
+            f"the model cannot be run on the example: {described(error)}. Give an input of the "
+            "model, or a tuple of its positional arguments"
         ) from error
 
 
@@ -391,39 +488,42 @@ def _cloned(values: Any) -> Any:
 
 
 def _check_in_place(model: nn.Module, sites: Mapping[str, nn.Module], example: Any) -> bool:
-    """Reject sites whose change of their own input the model also reads elsewhere.
+    """Reject sites that change their input in place if the model also reads this input elsewhere.
 
-    A new activation leaves its input as it is, so the model would compute something else. Returns
+    A new activation does not change its input, so the model would compute something else. Returns
     whether there were outputs to compare.
     """
 
-    def outputs(apart: Iterable[str]) -> list[Tensor]:
-        """Return the output tensors where some sites get copies of their inputs."""
+    def outputs(isolated: Iterable[str]) -> list[Tensor]:
+        """Return the output tensors if the isolated sites get copies of their inputs."""
         with ExitStack() as hooks:
             for path in sites:  # a layer with hooks uses no fused kernel, so all sites have one
-                hook = _with_copies if path in apart else _as_given
+                hook = _with_copies if path in isolated else _without_copies
                 site = model.get_submodule(path)
-                hooks.callback(site.register_forward_pre_hook(hook, with_kwargs=True).remove)
-            found = _outputs(model, example)
-        return [value.clone() for value in tree_leaves(found) if isinstance(value, Tensor)]
+                handle = site.register_forward_pre_hook(hook, with_kwargs=True)
+                hooks.callback(handle.remove)
+            values = tree_leaves(_outputs(model, example))
+        return [value.clone() for value in values if isinstance(value, Tensor)]
 
-    def is_read(paths: Iterable[str]) -> bool:
-        pairs = zip(right, outputs(paths), strict=True)
-        return not all(torch.allclose(here, there, equal_nan=True) for here, there in pairs)
+    def is_read(isolated: Iterable[str]) -> bool:
+        """Whether an output changes because it is computed from the unchanged inputs of sites."""
+        pairs = zip(expected, outputs(isolated), strict=True)
+        return not all(torch.allclose(before, after, equal_nan=True) for before, after in pairs)
 
+    # Isolate all sites, then each alone, to name the ones whose input is read.
     with _as_twins(model, sites, sites):
-        right = outputs(())
+        expected = outputs(())
         if is_read(sites):
             read = [path for path in sites if is_read([path])] or [*sites]
             raise ActlabError(
-                f"{', '.join(read)}: the model also reads the input that the activation changes in place, or "
-                "does not take its result, so another activation would make another model. Write "
-                "x = self.act(x) in its forward, with a copy of x for all else"
+                f"{', '.join(read)}: the model also reads the input that the activation changes in "
+                "place, or does not take its result, so another activation would make another "
+                "model. Write x = self.act(x) in its forward, with a copy of x for all else"
             )
-    return bool(right)
+    return bool(expected)
 
 
-def _as_given(module: nn.Module, args: Any, kwargs: Any) -> None:
+def _without_copies(module: nn.Module, args: Any, kwargs: Any) -> None:
     pass
 
 
@@ -432,46 +532,57 @@ def _with_copies(module: nn.Module, args: Any, kwargs: Any) -> Any:
 
 
 def _warn_in_place(sites: Mapping[str, nn.Module]) -> None:
-    """Warn of activations in place, where nobody knows what the model reads."""
-    if in_place := [path for path, part in sites.items() if getattr(part, "inplace", False)]:
+    """Warn of activations in place, whose input the model may also read elsewhere."""
+    in_place = [path for path, site in sites.items() if getattr(site, "inplace", False)]
+    if in_place:
         warnings.warn(
-            f"{', '.join(in_place)}: replaced activations change their input in place. If the model reads this "
-            "input elsewhere, or does not take the result, it is another model now: pass example=INPUT, which "
-            "checks that",
+            f"{', '.join(in_place)}: replaced activations change their input in place. If the "
+            "model reads this input elsewhere, or does not take the result, it is another model "
+            "now: pass example=INPUT, which checks that",
             stacklevel=2,
         )
 
 
 def _listed(calls: tuple[FunctionalCall, ...]) -> str:
-    return (
-        ", ".join(f"{call.function} in {call.path or 'the model itself'}" for call in calls)
-        or "none found"
-    )
+    texts = []
+    for call in calls:
+        place = call.path or "the model itself"
+        texts.append(f"{call.function} in {place}")
+    return ", ".join(texts) or "none found"
 
 
 def _no_match(
     model: nn.Module, kind: type[nn.Module], calls: tuple[FunctionalCall, ...] | None
 ) -> ActlabError:
     """Return the error for a model without the old activation, with the activations that it has."""
+    # The model calls the activation as a function.
     if calls:
         return ActlabError(
-            f"the model has no matching {kind.__name__} module; its functional calls are code, which cannot be "
-            f"replaced: {_listed(calls)}. Write them as modules, such as self.act = act_layer()"
+            f"the model has no matching {kind.__name__} module; its functional calls are code, "
+            f"which cannot be replaced: {_listed(calls)}. Write them as modules, such as "
+            "self.act = act_layer()"
         )
-    units = (f"{type(m).__name__}({m.extra_repr()})" for m in model.modules() if _is_activation(m))
-    known = ", ".join(f"{name} × {number}" for name, number in Counter(units).items()) or "none"
-    hint = "" if calls is not None else ", or example=INPUT, which finds functional calls"
+
+    # The model has other activations.
+    activations = [module for module in model.modules() if _is_activation(module)]
+    texts = [f"{type(module).__name__}({module.extra_repr()})" for module in activations]
+    counted = [f"{text} × {number}" for text, number in Counter(texts).items()]
+    listed = ", ".join(counted) or "none"
+    hint = ""
+    if calls is None:
+        hint = ", or example=INPUT, which finds functional calls"
     return ActlabError(
-        f"the model has no matching {kind.__name__} module. Its activation modules, and how often: {known}. "
-        f"Give the registered name or class of one of these{hint}"
+        f"the model has no matching {kind.__name__} module. Its activation modules, and how often: "
+        f"{listed}. Give the registered name or class of one of these{hint}"
     )
 
 
 def _is_activation(module: nn.Module) -> bool:
-    """Whether a module is an activation of torch or actlab, or a third-party module that holds nothing."""
-    home = type(module).__module__
-    if home.startswith(("torch.", "actlab.")):
-        return home.startswith(
-            ("torch.nn.modules.activation", "actlab.activations")
-        ) and not isinstance(module, nn.MultiheadAttention)
-    return not any(True for _ in chain(module.children(), module.parameters(), module.buffers()))
+    """Whether a module is an activation of torch or actlab, or third-party and holds nothing."""
+    source = type(module).__module__
+    if source.startswith(("torch.nn.modules.activation", "actlab.activations")):
+        return not isinstance(module, nn.MultiheadAttention)
+    if source.startswith(("torch.", "actlab.")):
+        return False
+    contents = chain(module.children(), module.parameters(), module.buffers())
+    return next(contents, None) is None

@@ -27,23 +27,30 @@ def smooth_mish(x: Tensor) -> Tensor:
 def smooth_tanh_gelu(x: Tensor) -> Tensor:
     """Return the tanh form of GELU, ½x(1 + tanh(√(2/π)(x + 0.044715x³)))."""
     near = F.hardtanh(x, -FLAT, FLAT)
-    return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * near * (1 + 0.044715 * near * near)))
+    z = math.sqrt(2 / math.pi) * near * (1 + 0.044715 * near * near)
+    return 0.5 * x * (1 + torch.tanh(z))
 
 
 def differentiable(factory: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
-    """Return a factory of the same activations, with those of torch that have nan derivatives replaced."""
+    """Return a factory of smooth activations.
 
-    def made(*width: int) -> nn.Module:
+    They are the factory's activations, without torch's modules that have nan derivatives.
+    """
+
+    def smooth_factory(*width: int) -> nn.Module:
         activation = factory(*width)
-        for parent in [*activation.modules()]:
+
+        # A user's activation may hold torch's modules.
+        for parent in list(activation.modules()):
             for name, child in parent.named_children():
                 setattr(parent, name, _smooth(child))
         return _smooth(activation)
 
-    return made
+    return smooth_factory
 
 
 def _smooth(activation: nn.Module) -> nn.Module:
+    """Return the smooth form of a module of torch, or the module itself."""
     if type(activation) is nn.Mish:
         return Elementwise(smooth_mish)
     if type(activation) is nn.GELU and activation.approximate == "tanh":

@@ -25,65 +25,77 @@ from actlab.random.streams import Uniform
 Distribution = Literal["normal", "logistic", "laplace", "cauchy"]
 
 
-# Probabilities are computed outside `Uniform.draw`: compiled, they would be rounded in another way.
+# Probabilities are computed outside `Uniform.draw`: compiled, they would be rounded differently.
 def _soi_probability(x: Tensor, cdf: str, mu: float, sigma: float) -> Tensor:
     """Return F((x − μ)/σ)."""
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
-    if cdf == "normal":  # a quarter of erfc's cost; rounds the left tail as the uniform numbers do
-        z = wide - mu if mu else wide
-        return z.mul(1 / (sigma * math.sqrt(2))).erf_().mul_(0.5).add_(0.5)
-    return CDFS[cdf]((wide - mu) / sigma)
+    if cdf != "normal":
+        return CDFS[cdf]((wide - mu) / sigma)
+
+    # ½ + ½·erf costs a quarter of erfc, and rounds the left tail as the uniform numbers do.
+    centred = wide - mu if mu else wide
+    z = centred.mul(1 / (sigma * math.sqrt(2)))
+    return z.erf_().mul_(0.5).add_(0.5)
 
 
 def _standout_probability(x: Tensor, alpha: float, beta: float) -> Tensor:
+    """Return σ(αx + β)."""
     return torch.sigmoid(alpha * widened(x) + beta)
 
 
 def _rrelu(source: Source | None, x: Tensor, lower: float, upper: float) -> tuple[Tensor, Tensor]:
-    """Return x·a and a, which is from U(lower, upper) for negative elements and 1 for all others."""
-    drawn = uniform(source, x).mul_(upper - lower).add_(lower)
-    negative = x.sign().neg_().relu_().to(drawn.dtype)  # 0 or 1, for which lerp is exact
-    slope = torch.lerp(drawn.new_ones(()), drawn, negative).to(x.dtype)
-    return x * slope, slope
+    """Return x·a and a, which is from U(lower, upper) for negative elements and else 1."""
+    slopes = uniform(source, x).mul_(upper - lower).add_(lower)
+    is_negative = x.sign().neg_().relu_().to(slopes.dtype)  # 0 or 1, for which lerp is exact
+    a = torch.lerp(slopes.new_ones(()), slopes, is_negative)
+    a = a.to(x.dtype)
+    return x * a, a
 
 
 def _apply_mask(source: Source | None, x: Tensor, probability: Tensor) -> tuple[Tensor, Tensor]:
     """Return x·m, with 0 for a masked −∞, and m ~ Bernoulli(``probability``) as int8."""
-    # fastest on the CPU: ``torch.where`` costs 20 times a product, bools in place of floats five
-    # times
-    kept = (uniform(source, x) < probability).to(x.dtype)
-    return x.clamp_min(torch.finfo(x.dtype).min).mul_(kept), kept.to(torch.int8)
+    # A product is fastest on the CPU: ``torch.where`` costs 20 times as much, and a mask of bools
+    # instead of floats five times.
+    m = (uniform(source, x) < probability).to(x.dtype)
+    finite = x.clamp_min(torch.finfo(x.dtype).min)
+    return finite.mul_(m), m.to(torch.int8)
 
 
-def _times(gradient: Tensor, kept: Tensor) -> Tensor:
-    return gradient * kept
+def _times(gradient: Tensor, m: Tensor) -> Tensor:
+    return gradient * m
 
 
 class _Masked(torch.autograd.Function):
-    """Returns the given product x·m as a function of x, with gradient m; a mask takes one byte per element."""
+    """Returns a product x·m as a function of x, with gradient m.
+
+    The product is an argument, because it was computed where m was drawn. A mask m takes one byte
+    per element.
+    """
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x: Tensor, masked: Tensor, kept: Tensor) -> Tensor:
-        # torch.compile and torch.func support no dirty outputs, such as the given tensor itself
-        transformed = (
-            torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(masked)
-        )
-        return masked.clone() if transformed else masked
+    def forward(x: Tensor, masked: Tensor, m: Tensor) -> Tensor:
+        # torch.compile and torch.func do not support dirty outputs, such as an input itself.
+        if torch.compiler.is_compiling():
+            return masked.clone()
+        if torch._C._functorch.is_functorch_wrapped_tensor(masked):
+            return masked.clone()
+        return masked
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
-        if output is inputs[1]:
+        _, masked, m = inputs
+        if output is masked:
             ctx.mark_dirty(output)
-        ctx.save_for_backward(inputs[2])
+        ctx.save_for_backward(m)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        (kept,) = ctx.saved_tensors
-        # torch.compile has no double backward
+        (m,) = ctx.saved_tensors
+        # torch.compile has no double backward.
         times = _times if torch.is_grad_enabled() else fused(_times)
-        return times(gradient, kept), None, None
+        return times(gradient, m), None, None
 
 
 @register(
@@ -93,14 +105,14 @@ class _Masked(torch.autograd.Function):
     stochastic=True,
 )
 class SOI(nn.Module):
-    """The stochastic zero-or-identity map: keeps x with probability F(x), else returns 0 (P §2, §4).
+    """The stochastic zero-or-identity map: x with probability F(x), else 0 (P §2, §4).
 
     Training: ``x·m`` with ``m ~ Bernoulli(F(x))``, not rescaled; the gradient is the mask.
     Evaluation: ``x·F(x)``, the expectation of training: E[x·m] = x·F(x), Var[x·m] = x²·F(x)(1 −
     F(x)). At −∞ both modes return 0, except that the Cauchy form in evaluation tends to −sigma/π.
     nan stays nan.
 
-    F is Φ in the paper; the other distributions give variants.
+    F is Φ in the paper; the other distributions are variants.
 
     Args:
         cdf: name of the distribution with CDF F.
@@ -123,7 +135,9 @@ class SOI(nn.Module):
         super().__init__()
         if not sigma > 0:
             raise ActlabError(f"parameter 'sigma' of soi must be positive, not {sigma}")
-        self.cdf, self.mu, self.sigma = cdf, mu, sigma
+        self.cdf = cdf
+        self.mu = mu
+        self.sigma = sigma
         self.uniform = Uniform()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -132,8 +146,8 @@ class SOI(nn.Module):
             return GATES[self.cdf](x, self.mu, self.sigma)
         with torch.no_grad():  # the mask has no gradient
             probability = _soi_probability(x, self.cdf, self.mu, self.sigma)
-            masked, kept = self.uniform.draw(_apply_mask, x, probability)
-        y: Tensor = _Masked.apply(x, masked, kept)  # type: ignore[no-untyped-call]
+            masked, m = self.uniform.draw(_apply_mask, x, probability)
+        y: Tensor = _Masked.apply(x, masked, m)  # type: ignore[no-untyped-call]
         return y
 
     def extra_repr(self) -> str:
@@ -148,11 +162,12 @@ class SOI(nn.Module):
     stochastic=True,
 )
 class AdaptiveDropout(nn.Module):
-    """Adaptive dropout ("standout"): keeps f(x) with a probability that depends on x (Ba & Frey 2013).
+    """Adaptive dropout ("standout"): f(x) with a probability that depends on x (Ba & Frey 2013).
 
-    Training: ``f(x)·m`` with ``m ~ Bernoulli(σ(αx + β))``, not rescaled. Evaluation: ``f(x)·σ(αx +
-    β)``, the expectation of training when f is deterministic. As in Ba & Frey, the keep probability
-    uses the unit's own weights, up to α and β. In training the keep probability has no gradient.
+    Training: ``f(x)·m`` with ``m ~ Bernoulli(σ(αx + β))``, not rescaled. Evaluation:
+    ``f(x)·σ(αx + β)``, the expectation of training when f is deterministic. As in Ba & Frey, the
+    keep probability uses the unit's own weights, up to α and β. In training the keep probability
+    has no gradient.
 
     Args:
         activation: the nonlinearity f, as a spec for `create`.
@@ -166,7 +181,8 @@ class AdaptiveDropout(nn.Module):
     def __init__(self, activation: Any = "relu", alpha: float = 1.0, beta: float = 0.0) -> None:
         super().__init__()
         self.activation = create(activation)
-        self.alpha, self.beta = alpha, beta
+        self.alpha = alpha
+        self.beta = beta
         self.uniform = Uniform()
 
     @property
@@ -181,8 +197,8 @@ class AdaptiveDropout(nn.Module):
             return (y * _standout_probability(x, self.alpha, self.beta)).to(y.dtype)
         with torch.no_grad():
             probability = _standout_probability(x, self.alpha, self.beta)
-            masked, kept = self.uniform.draw(_apply_mask, y, probability)
-        z: Tensor = _Masked.apply(y, masked, kept)  # type: ignore[no-untyped-call]
+            masked, m = self.uniform.draw(_apply_mask, y, probability)
+        z: Tensor = _Masked.apply(y, masked, m)  # type: ignore[no-untyped-call]
         return z
 
     def extra_repr(self) -> str:
@@ -222,17 +238,18 @@ class RReLU(nn.Module):
             raise ActlabError(
                 f"parameter 'lower' of rrelu must not exceed 'upper': {lower} > {upper}"
             )
-        self.lower, self.upper = lower, upper
+        self.lower = lower
+        self.upper = upper
         self.uniform = Uniform()
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return x with random slopes in training and the mean slope in evaluation, for negative elements."""
+        """Return max(x, 0) + a·min(x, 0), with random a in training, their mean in evaluation."""
         if not self.training:
             return nn.functional.leaky_relu(x, (self.lower + self.upper) / 2)
         with torch.no_grad():  # the slopes have no gradient
-            y, slope = self.uniform.draw(_rrelu, x, self.lower, self.upper)
-        z: Tensor = _Masked.apply(x, y, slope)  # type: ignore[no-untyped-call]
-        return z
+            product, a = self.uniform.draw(_rrelu, x, self.lower, self.upper)
+        y: Tensor = _Masked.apply(x, product, a)  # type: ignore[no-untyped-call]
+        return y
 
     def extra_repr(self) -> str:
         """Return the bounds, for printing."""

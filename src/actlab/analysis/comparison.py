@@ -1,55 +1,54 @@
-"""Make the table of a study: groups at their selected settings, published values, tests against the reference.
+"""Make the table of a study from its results.
 
-The comparisons of the primary column with the reference form one family of hypotheses, all others a
-second one; p-values are corrected within each (`actlab.analysis.verdict` says what they decide).
+The table compares groups at their selected settings with published values and with the reference.
+The comparisons of the primary column form one family of hypotheses, all others a second family.
+P-values are corrected within each family; `actlab.analysis.verdict` says what they decide.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from actlab.analysis import columns as of_study
 from actlab.analysis import costs, notes, parameters, samples, selection, verdict
-from actlab.analysis.columns import Column
+from actlab.analysis.columns import Column, primary
 from actlab.analysis.differences import better, equivalent, paired_difference
 from actlab.analysis.looks import factor
+from actlab.analysis.published import published_entry, with_published
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import (
     LEVEL,
     holm,
-    mean_and_sd,
     median,
     median_interval,
     pairs_needed,
 )
-from actlab.analysis.study_table import FAMILIES, Cell, Row, StudyTable
-from actlab.config.values import in_full, same, shareable
+from actlab.analysis.study_table import FAMILIES, Cell, Family, Row, StudyTable
+from actlab.config.labels import in_full
+from actlab.config.values import same, shareable
 from actlab.errors.messages import unknown
 from actlab.studies.formats import Timed
-from actlab.studies.groups import Group, Setting, by_key
+from actlab.studies.groups import Group, Setting
 from actlab.studies.plan import Study
 from actlab.studies.points import Point
-from actlab.studies.states import DIVERGED
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """A column of the table."""
+class _TableColumn:
+    """A column of the table, with what its cells share."""
 
     column: Column
     samples: int | None  # number of samples of a share
-    primary: bool
-    learnt: bool  # whether it is a learnt parameter that the study's file does not list
+    is_primary: bool
+    is_extra: bool  # whether it is a learnt parameter that the study's file does not list
 
 
 def table_of(results: Results) -> StudyTable:
-    """Return the comparison of a study: a row per group, in the order of the study's file, and what it says."""
+    """Return the comparison of a study, with a row for each group in the order of its file."""
     table = _without_sentences(results)
 
-    # What the rows say, in sentences
+    # The sentences need the rows, and the summary needs the verdicts.
     table = replace(table, verdicts=tuple(verdict.verdicts(table)))
     summary = verdict.lines(table, results)
     learnt = parameters.lines(results)
@@ -58,30 +57,34 @@ def table_of(results: Results) -> StudyTable:
 
 
 def _without_sentences(results: Results) -> StudyTable:
+    """Return the table with its numbers, but without verdicts, summary, parameters and remarks."""
+    # Compute the rows.
     study = results.study
     check_reference(study, [group.point for group in results.groups])
     rows = _corrected(_rows(results), results.looks)
 
-    # What the runs that have ended were made with
-    ended = results.results.values()
-    versions = by_key(
-        dict.fromkeys(pair for result in ended for pair in result["versions"].items())
-    )
-    hardware = dict.fromkeys(result["hardware"] for result in ended if "hardware" in result)
+    # Collect the versions and the hardware of the runs that have ended.
+    versions: dict[str, dict[str, None]] = {}
+    hardware: dict[str, None] = {}
+    for result in results.results.values():
+        for name, version in result["versions"].items():
+            versions.setdefault(name, {})[version] = None
+        if "hardware" in result:
+            hardware[result["hardware"]] = None
 
     return StudyTable(
         study=study.name,
         title=study.title,
         compare=study.compare,
         reference=in_full(shareable(study.reference)),
-        own=_users(study, rows),
+        own=_user_activations(study, rows),
         sources=_sources(results),
         looks=results.looks,
         planned=len(results.runs),
         finished=results.finished,
         diverged=results.diverged,
         seeds=study.seeds,
-        versions={name: tuple(several) for name, several in versions.items()},
+        versions={name: tuple(numbers) for name, numbers in versions.items()},
         hardware=tuple(hardware),
         published=study.published.get("source"),
         cut=study.cut,
@@ -94,14 +97,14 @@ def _without_sentences(results: Results) -> StudyTable:
     )
 
 
-def _users(study: Study, rows: Iterable[Row]) -> tuple[str, ...]:
+def _user_activations(study: Study, rows: Iterable[Row]) -> tuple[str, ...]:
     """Return the user's activations in full."""
-    own = dict[str, None]()
+    activations: dict[str, None] = {}
     for row in rows:
         for key, value in row.point.items():
             if study.is_own(key, value):
-                own[in_full(shareable(value))] = None
-    return tuple(own)
+                activations[in_full(shareable(value))] = None
+    return tuple(activations)
 
 
 def _sources(results: Results) -> dict[str, str]:
@@ -109,84 +112,125 @@ def _sources(results: Results) -> dict[str, str]:
     sources: dict[str, str] = {}
     for run in results.runs:
         if run.id in results.results:
-            sources |= {str(shareable(name)): digest for name, digest in run.sources.items()}
+            for name, digest in run.sources.items():
+                sources[str(shareable(name))] = digest
     return sources
 
 
 def _rows(results: Results) -> list[Row]:
     """Return the rows, with p-values that are not corrected."""
-    study, columns = results.study, []
-    primary = of_study.primary(study, results.planned)
-    for column in results.columns:
-        number = samples.number_of(results, column)
-        columns.append(_Asked(column, number, column == primary, column not in results.planned))
-
-    # Each group alone
-    timed = costs.timed(costs.read(results.folder)[0])
+    # Describe each group alone.
+    study = results.study
+    columns = _table_columns(results)
+    entries, _ = costs.read(results.folder)
+    timed = costs.timed(entries)
     rows = [_row(results, group, columns, timed) for group in results.groups]
 
-    # The reference of each point of the other keys
+    # Find the reference at each point of the other keys.
     references: dict[Point, Row] = {}
     for row in rows:
         if same(row.point.get(study.compare), study.reference):
             references.setdefault(row.point.without([study.compare]), row)
 
-    # With activations of the user, only these answer the study's question
-    own = [study.is_own(study.compare, row.point.get(study.compare)) for row in rows]
+    # If there are activations of the user, only these answer the study's question.
+    user_flags = [study.is_own(study.compare, row.point.get(study.compare)) for row in rows]
+    has_user = any(user_flags)
+
+    # Compare each group with its reference.
     compared = []
-    for row, is_own in zip(rows, own, strict=True):
+    for row, is_user in zip(rows, user_flags, strict=True):
         reference = references.get(row.point.without([study.compare]))
         if reference:
-            in_question = is_own or not any(own)
-            row = _beside(study, columns, row, reference, in_question)
+            answers = is_user or not has_user
+            row = _compared_row(study, columns, row, reference, answers)
         compared.append(row)
     return compared
 
 
-def _row(results: Results, group: Group, columns: Sequence[_Asked], timed: Sequence[Timed]) -> Row:
+def _table_columns(results: Results) -> list[_TableColumn]:
+    """Return the columns of a study's table."""
+    main = primary(results.study, results.planned)
+    columns = []
+    for column in results.columns:
+        table_column = _TableColumn(
+            column=column,
+            samples=samples.number_of(results, column),
+            is_primary=column == main,
+            is_extra=column not in results.planned,
+        )
+        columns.append(table_column)
+    return columns
+
+
+def _row(
+    results: Results, group: Group, columns: Sequence[_TableColumn], timed: Sequence[Timed]
+) -> Row:
     """Return the row of a group at its selected setting, which is not compared with another."""
     study = results.study
+
+    # Read the cells at the selected setting.
     setting = selection.chosen(results, group)
     missing = selection.missing_at(results, group)
-    cells = [_cell(results, asked, group, setting, missing) for asked in columns]
+    cells = [_cell(results, column, group, setting, missing) for column in columns]
 
-    # The first setting stands for all until a run has ended
-    shown = setting or group.settings[0]
-    tuned = setting.tuned if setting else Point({})
-    ended = [results.results[run.id]["status"] for run in shown.runs if run.id in results.results]
-    diverged = ended.count(DIVERGED)
+    # The row shows the first setting until a run has ended.
+    tuned = Point({})
+    if setting:
+        tuned = setting.tuned
+    row_setting = setting or group.settings[0]
+
+    # Count its runs.
+    finished = diverged = 0
+    for run in row_setting.runs:
+        if results.has_diverged(run):
+            diverged += 1
+        elif run.id in results.results:
+            finished += 1
+
     return Row(
         point=group.point,
         chosen=tuned,
         edges=study.edges.get(group.point) or group.edges(tuned),
         choice=selection.choice_at(results, group),
         settings=study.tried.get(group.point, len(group.settings)),
-        planned=len(shown.runs),
-        finished=len(ended) - diverged,
+        planned=len(row_setting.runs),
+        finished=finished,
         diverged=diverged,
         provisional=len(group.settings) > 1 and missing > 0,
-        cost=costs.of_setting(timed, group, shown),
+        cost=costs.of_setting(timed, group, row_setting),
         columns=tuple(cells),
     )
 
 
 def _cell(
-    results: Results, asked: _Asked, group: Group, setting: Setting | None, missing: int
+    results: Results,
+    table_column: _TableColumn,
+    group: Group,
+    setting: Setting | None,
+    missing: int,
 ) -> Cell:
     """Return a cell without a comparison."""
-    column, number, point = asked.column, asked.samples, group.point
+    column = table_column.column
+    number = table_column.samples
+    point = group.point
+
+    # Read the values at the selected setting.
     values: dict[int, float] = {}
-    middle = interval = error = None
     diverged = False
     if setting:
         point |= setting.tuned
         values = results.values(setting, column)
-        diverged = any(results.has_diverged(run) for run in setting.runs)
-        if values:
-            middle = median(values.values())
-            interval = median_interval(values.values())
+        diverged = any(map(results.has_diverged, setting.runs))
+
+    # Summarise them.
+    middle = interval = error = None
+    if values:
+        middle = median(values.values())
+        interval = median_interval(values.values())
+    if setting:
         error = samples.error_of(results, column, setting, middle, number)
 
+    # The margin in the unit of the values follows from the reference.
     stated = {**vars(column), "percent": column.in_percent, "samples": number, "margin": None}
     cell = Cell(
         **stated,
@@ -196,75 +240,88 @@ def _cell(
         interval=interval,
         sampling_error=error,
         at_chance=column.failed(middle, number),
-        primary=asked.primary,
-        learnt=asked.learnt,
+        primary=table_column.is_primary,
+        learnt=table_column.is_extra,
         missing=missing,
         has_margin=column.margin is not None,
         values=values,
     )
-    entry = published(results.study, point, column)
-    return _beside_published(cell, float(entry["value"]), entry.get("sd")) if entry else cell
+
+    # Compare it with the paper.
+    entry = published_entry(results.study, point, column)
+    if entry is None:
+        return cell
+    return with_published(cell, float(entry["value"]), entry.get("sd"))
 
 
-def _beside_published(cell: Cell, value: float, sd: float | None) -> Cell:
-    """Return a cell with a published value, which is a mean if the paper gives a standard deviation."""
-    ours, mean, our_sd = cell.median, None, None
-    if sd is not None:
-        mean, our_sd = mean_and_sd(cell.values.values()) or (None, None)
-        if cell.n > 1:  # a diverged run leaves no mean to compare
-            ours = mean
-    difference = None
-    if ours is not None:
-        here, there = cell.compared([ours, value])
-        difference = here - there
-    return replace(
-        cell, mean=mean, sd=our_sd, published=value, published_sd=sd, difference=difference
-    )
-
-
-def _beside(
-    study: Study, columns: Sequence[_Asked], row: Row, reference: Row, in_question: bool
+def _compared_row(
+    study: Study, columns: Sequence[_TableColumn], row: Row, reference: Row, answers: bool
 ) -> Row:
-    """Return a row compared with the row of the reference, which is compared in its costs only."""
+    """Return a row compared with the row of the reference.
+
+    Args:
+        study: the study.
+        columns: the columns of the table.
+        row: the row; the reference itself is compared in its costs only.
+        reference: the row of the reference, at the same point of the other keys.
+        answers: whether the row answers the study's question, so that its tests may be primary.
+    """
+    # Compare the costs.
     cost = row.cost
     if cost:
         cost = costs.relative(cost, reference.cost)
     if row is reference:
         return replace(row, cost=cost)
 
-    tried, cells = max(row.settings, reference.settings), []
-    for asked, cell, other in zip(columns, row.columns, reference.columns, strict=True):
-        biased = _is_biased(study, asked.column, tried)
-        cell = _compared(asked.column, cell, other, biased)
+    # Compare each cell.
+    tried = max(row.settings, reference.settings)
+    cells = []
+    for table_column, cell, other_cell in zip(columns, row.columns, reference.columns, strict=True):
+        biased = _is_biased(study, table_column.column, tried)
+        cell = _compared(table_column.column, cell, other_cell, biased)
+
+        # Only a fair sample of ranked values belongs to a family.
         if cell.ranked and not biased:
-            is_primary = in_question and cell.primary
-            cell = replace(cell, family="primary" if is_primary else "secondary")
+            family: Family = "secondary"
+            if answers and cell.primary:
+                family = "primary"
+            cell = replace(cell, family=family)
         cells.append(cell)
     return replace(row, reference_settings=reference.settings, cost=cost, columns=tuple(cells))
 
 
 def _compared(column: Column, cell: Cell, reference: Cell, biased: bool) -> Cell:
     """Return a cell compared with the reference's, which is tested when all runs have ended."""
-    others = {} if column.is_parameter else reference.values
+    reference_values = reference.values
+    if column.is_parameter:
+        reference_values = {}  # a parameter of the same name may be another quantity
 
-    # Pair the runs by seed
-    seeds = [seed for seed in cell.values if seed in others]
-    mine = _ranked(cell, seeds)
-    theirs = _ranked(reference, seeds)
-    failures = sum(map(math.isinf, mine)), sum(map(math.isinf, theirs))
-    fails = any(failures)
+    # Pair the runs by seed.
+    seeds = [seed for seed in cell.values if seed in reference_values]
+    values = _ranked(cell, seeds)
+    other_values = _ranked(reference, seeds)
 
-    # Test a fair sample
+    # Count the failed runs of each side.
+    failures = sum(map(math.isinf, values)), sum(map(math.isinf, other_values))
+    has_failures = any(failures)
+
+    # Test the mean difference and the probability, if the sample is fair and complete.
     missing = cell.missing + reference.missing
     tested = not biased and not missing and not column.is_parameter
-    paired = paired_difference(mine, theirs, test=tested)
-    won = None
+    paired = paired_difference(values, other_values, test=tested)
+    superiority = None
     if seeds and column.goal:
-        won = better(mine, theirs, column.goal, test=tested)
-    margin = _margin(column, [others[seed] for seed in seeds])
+        superiority = better(values, other_values, column.goal, test=tested)
+    p = paired.p
+    if superiority and has_failures:
+        p = superiority.p
+
+    # Test equivalence; a failed run leaves no mean.
+    margin = _margin(column, [reference_values[seed] for seed in seeds])
     p_equivalent = None
-    if tested and margin and not fails:
-        p_equivalent = equivalent([a - b for a, b in zip(mine, theirs, strict=True)], margin)
+    if tested and margin and not has_failures:
+        differences = [a - b for a, b in zip(values, other_values, strict=True)]
+        p_equivalent = equivalent(differences, margin)
 
     return replace(
         cell,
@@ -273,113 +330,107 @@ def _compared(column: Column, cell: Cell, reference: Cell, biased: bool) -> Cell
         missing=missing,
         failures=failures,
         paired=paired,
-        better=won,
-        decides="probability" if fails else "mean",
-        p=won.p if won and fails else paired.p,
+        better=superiority,
+        decides="probability" if has_failures else "mean",
+        p=p,
         margin=margin,
         p_equivalent=p_equivalent,
-        reference_at_chance=bool(others) and reference.at_chance,
+        reference_at_chance=bool(reference_values) and reference.at_chance,
     )
 
 
 def _ranked(cell: Cell, seeds: Iterable[int]) -> list[float]:
-    """Return the values of some seeds on the scale of differences, with the worst value for failed runs."""
+    """Return the values of some seeds on the scale of differences.
+
+    Failed runs have the worst value.
+    """
     values = [cell.values[seed] for seed in seeds]
-    return cell.compared(cell.ranked_as(values, cell.samples))
+    ranked = cell.ranked_as(values, cell.samples)
+    return cell.compared(ranked)
 
 
-def _margin(column: Column, theirs: Sequence[float]) -> float | None:
-    if column.margin is None or not theirs:
+def _margin(column: Column, reference_values: Sequence[float]) -> float | None:
+    """Return the margin in the unit of the values; None without one, or without a finite median."""
+    if column.margin is None or not reference_values:
         return None
-    scale = abs(median(theirs)) if column.relative else 1.0
-    return column.margin * scale if 0 < scale < math.inf else None
+    scale = 1.0
+    if column.relative:
+        scale = abs(median(reference_values))
+    if not 0 < scale < math.inf:
+        return None
+    return column.margin * scale
 
 
 def _is_biased(study: Study, column: Column, tried: int) -> bool:
     """Return whether the values of a column are the best of several epochs or settings."""
-    # An earlier stage chose
-    fresh = bool(study.chosen_on) and study.chosen_on.isdisjoint(study.seeds)
+    # The best epoch was selected on the test set.
     if column.at == "best" and column.split == "test":
         return True
-    # Each metric, not only the one that chose
-    return tried > 1 and not fresh and column.split == "val"
+
+    # Validation selected a setting, unless an earlier stage did on other seeds. This biases each
+    # metric of validation, not only the one that selected.
+    is_fresh = bool(study.chosen_on) and study.chosen_on.isdisjoint(study.seeds)
+    return tried > 1 and not is_fresh and column.split == "val"
 
 
 def _corrected(rows: Sequence[Row], looks: int) -> tuple[Row, ...]:
     """Return the rows with p-values corrected within each family, and for earlier looks."""
     corrected: dict[int, Cell] = {}
     for family in FAMILIES:
-        cells = [cell for row in rows for cell in row.columns if cell.family == family]
+        cells = []
+        for row in rows:
+            for cell in row.columns:
+                if cell.family == family:
+                    cells.append(cell)
+
+        # Correct the tests of a difference.
         ps = holm([cell.p for cell in cells])
         for cell, p in zip(cells, ps, strict=True):
             corrected[id(cell)] = replace(cell, p_holm=_after_looks(p, looks))
 
-        # Equivalence is tested in the cells with a margin
+        # Correct the tests of equivalence, which only cells with a margin have.
         with_margin = [cell for cell in cells if cell.has_margin]
         ps = holm([cell.p_equivalent for cell in with_margin])
         for cell, p in zip(with_margin, ps, strict=True):
-            both = corrected[id(cell)]
-            corrected[id(cell)] = replace(both, p_equivalent_holm=_after_looks(p, looks))
+            tested = corrected[id(cell)]
+            corrected[id(cell)] = replace(tested, p_equivalent_holm=_after_looks(p, looks))
 
-    found = []
+    # Put the cells into their rows.
+    corrected_rows = []
     for row in rows:
-        cells = [corrected.get(id(cell), cell) for cell in row.columns]
-        found.append(replace(row, columns=tuple(cells)))
-    return tuple(found)
+        columns = tuple(corrected.get(id(cell), cell) for cell in row.columns)
+        corrected_rows.append(replace(row, columns=columns))
+    return tuple(corrected_rows)
 
 
 def _after_looks(p: float | None, looks: int) -> float | None:
-    return p and min(1.0, p * factor(looks))
-
-
-def published(study: Study, point: Point, column: Column) -> Mapping[str, Any] | None:
-    """Return the entry of the published value of a column at a grid point; None if the paper gives none."""
-    check_published(study)
-    # Of runs of another length than the paper's, only values at a given epoch are comparable; on
-    # samples, none.
-    if study.samples or (study.cut and not isinstance(column.at, int | float)):
+    if p is None:
         return None
-    wanted = (column.metric, column.at, column.condition)
-    entries = [entry for entry in study.published.get("values", ()) if _place_of(entry) == wanted]
-    fits = [entry for entry in entries if point.matches(entry.get("where", {}))]
-    # The most specific one
-    return max(fits, key=lambda entry: len(entry.get("where", {})), default=None)
-
-
-def check_published(study: Study) -> None:
-    """Raise an ActlabError for a published value at an unknown grid key, or that no table column shows."""
-    shown = [_place_of(entry) for entry in study.table]
-    for entry in study.published.get("values", ()):
-        for key in entry.get("where", {}):
-            if key not in study.keys:
-                where = f"In 'where' of a published value of {study.name}."
-                raise unknown("grid key", str(key), study.keys, where)
-        if (place := _place_of(entry)) not in shown:
-            words = [" ".join(map(str, filter(None, place))) for place in (place, *shown)]
-            remedy = "These are the table's columns, as metric, at and condition."
-            raise unknown("column of a published value", words[0], words[1:], remedy)
-
-
-def _place_of(entry: Mapping[str, Any]) -> tuple[Any, ...]:
-    return entry["metric"], entry.get("at", "last"), entry.get("condition", "")
+    return min(1.0, p * factor(looks))
 
 
 def check_reference(study: Study, points: Iterable[Point]) -> None:
     """Raise an ActlabError for a requested reference that is at no point of the grid."""
+    # The default may be missing.
+    is_requested = study.reference_given or study.reference != Study.reference
+    if not is_requested:
+        return
+
     values = [point.get(study.compare) for point in points]
-    asked = study.reference_given or study.reference != Study.reference
-    if asked and not any(same(value, study.reference) for value in values):
+    if not any(same(value, study.reference) for value in values):
+        names = dict.fromkeys(map(in_full, values))
         remedy = f"'reference' names a value of {study.compare}."
-        raise unknown(
-            "reference", in_full(study.reference), dict.fromkeys(map(in_full, values)), remedy
-        )
+        raise unknown("reference", in_full(study.reference), names, remedy)
 
 
 def too_few_seeds(results: Results) -> str:
-    """Return a line on what a design cannot decide whatever its runs give, with the fewest seeds that can.
+    """Return a line on what a design cannot decide whatever its runs give.
 
-    ``results`` need no values of runs. The line is empty if each family of comparisons can reach p
-    < 0.05.
+    The line names the fewest seeds that can decide it. It is empty if each family of comparisons
+    can reach p < 0.05.
+
+    Args:
+        results: the study; its runs need no values.
     """
     study = results.study
     if study.smoke:
@@ -387,7 +438,7 @@ def too_few_seeds(results: Results) -> str:
 
     # Find what each family of comparisons requires.
     table = _without_sentences(results)
-    required = dict[str, int]()
+    required: dict[str, int] = {}
     for family in FAMILIES:
         correction = table.correction(family)
         fewest = pairs_needed(correction.strictness())
@@ -396,10 +447,14 @@ def too_few_seeds(results: Results) -> str:
     if not required:
         return ""
 
-    most = max(required.values())
-    remedy = study.more_seeds.format(most)
-    use = f" Use at least {remedy}." if remedy else ""
-    return (
-        f"seeds: expected at least {most} for a verdict on each comparison, got {len(study.seeds)}. "
-        f"A difference of means can reach p < {LEVEL} after Holm's correction {', '.join(required)}.{use}"
+    # Name the seeds, and how to set them.
+    seeds = max(required.values())
+    text = (
+        f"seeds: expected at least {seeds} for a verdict on each comparison, got "
+        f"{len(study.seeds)}. A difference of means can reach p < {LEVEL} after Holm's correction "
+        f"{', '.join(required)}."
     )
+    remedy = study.more_seeds.format(seeds)
+    if remedy:
+        text += f" Use at least {remedy}."
+    return text

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import groupby
 from textwrap import shorten
 
 from actlab.analysis import costs, selection
@@ -24,14 +23,18 @@ INTERVAL = "the interval between order statistics of the median, which covers at
 
 
 BETTER = (
-    " Better: the probability that a run is better than one of the reference, a failed run losing against all "
-    "others; studentised permutation test (Brunner-Munzel)."
+    " Better: the probability that a run is better than one of the reference, a failed run losing "
+    "against all others; studentised permutation test (Brunner-Munzel)."
 )
 
 
 def remarks(table: StudyTable, results: Results) -> list[str]:
     """Return the state of the study, how to read the values and where they come from."""
-    cells = [cell for row in table.rows for cell in row.columns]
+    cells: list[Cell] = []
+    for row in table.rows:
+        cells += row.columns
+
+    # Each note is empty if it has nothing to say.
     texts = [
         state(results),
         length(table.cut),
@@ -43,237 +46,326 @@ def remarks(table: StudyTable, results: Results) -> list[str]:
         _selection(table, results),
         _edges(table),
         _test_set(cells),
-        _tests(table, [cell for cell in cells if cell.family]),
+        _tests(table, cells),
         _untested(table, cells),
         _published(results.study),
         _cost(table, results),
         _added(table),
         _provenance(table),
     ]
-    return [text for text in texts if text]
+    return list(filter(None, texts))
 
 
 def length(cut: str) -> str:
-    """Return how long the runs are, if that is not what the study's file states; else empty."""
+    """Return how long the runs are, if the study's file states another length; else empty."""
     return f"These runs have {cut}." if cut else ""
 
 
 def _surrogates(results: Results) -> str:
-    surrogates = {
-        name for name, result in results.results.items() if result.get("surrogate_gradient")
-    }
-    names = dict.fromkeys(
-        results.text("model.activation", r.unit) for r in results.runs if r.id in surrogates
-    )
-    return (
-        f"Gradient declared a surrogate, not the derivative: {', '.join(names)}." if names else ""
-    )
+    """Return which activations declare that their gradient is not the derivative."""
+    names: dict[str, None] = {}
+    for run in results.runs:
+        result = results.results.get(run.id)
+        if result and result.get("surrogate_gradient"):
+            names[results.text("model.activation", run.spelling)] = None
+    if not names:
+        return ""
+    return f"Gradient declared a surrogate, not the derivative: {', '.join(names)}."
 
 
 def _cost(table: StudyTable, results: Results) -> str:
-    measured = costs.read(results.folder)[0] or not results.study.reference
-    if results.results and not measured:
+    """Return how and where costs were measured."""
+    # A study without a reference compares no costs.
+    entries, _ = costs.read(results.folder)
+    if results.results and results.study.reference and not entries:
         return (
-            f"Costs were not measured: the study's folder has no {COSTS} of these runs. The command that "
-            "trained them measures them when it is repeated."
+            f"Costs were not measured: the study's folder has no {COSTS} of these runs. The "
+            "command that trained them measures them when it is repeated."
         )
-    known = [row.cost for row in table.rows if row.cost]
-    if not known:
+    measured = [row.cost for row in table.rows if row.cost]
+    if not measured:
         return ""
-    text = (
-        "Time of one update (forward, backward, optimiser) and memory kept for its backward pass "
-        f"measured on {known[0]['hardware']}"
-    )
-    rounds = min(cost["rounds"] for cost in known)
-    how = "in one round, which can be far off"
+
+    # The group with the fewest rounds is the least certain.
+    rounds = min(cost["rounds"] for cost in measured)
+    method = "in one round, which can be far off"
     if rounds > 1:
-        how = f"the fastest of {rounds} rounds in turns"
-    return f"{text}, {how}.{_spread(table)}"
+        method = f"the fastest of {rounds} rounds in turns"
+    return (
+        "Time of one update (forward, backward, optimiser) and memory kept for its backward pass "
+        f"measured on {measured[0]['hardware']}, {method}.{_spread(table)}"
+    )
 
 
 def _spread(table: StudyTable) -> str:
-    timed = [(row, row.cost.get("relative_in_parts", ())) for row in table.rows if row.cost]
-    moved = [
-        (max(parts) / min(parts), min(parts), max(parts), row)
-        for row, parts in timed
-        if len(parts) > 1
-    ]
-    if not moved:
-        return ""
-    _, low, high, row = max(moved, key=lambda entry: entry[0])
-    return (
-        f" In fifths of the rounds time / {table.reference_text} lies between {low:.2f} and {high:.2f} for "
-        f"{table.label(row)}, and moves less for the others."
-    )
+    """Return the relative time that differs most between parts of the rounds."""
+    widest, text = 0.0, ""
+    for row in table.rows:
+        parts = (row.cost or {}).get("relative_in_parts", ())
+        if len(parts) < 2:
+            continue
+
+        # Compare by the ratio of the ends.
+        low, high = min(parts), max(parts)
+        if high / low > widest:
+            widest = high / low
+            text = (
+                f" In fifths of the rounds time / {table.reference_text} lies between {low:.2f} "
+                f"and {high:.2f} for {table.label(row)}, and moves less for the others."
+            )
+    return text
 
 
 def _added(table: StudyTable) -> str:
+    """Return the time that reproducible random numbers add to an update."""
+    # Collect the milliseconds of each activation.
     added: dict[str, list[float]] = {}
     for row in table.rows:
         for seconds in (row.cost or {}).get("seconds_added_in_parts", ()):
-            added.setdefault(table.label(row), []).append(1e3 * seconds)
+            times = added.setdefault(table.label(row), [])
+            times.append(1e3 * seconds)
     if not added:
         return ""
-    spans = {
-        name: f"{max(0, min(ms)):.2f} to {max(ms):.2f} ms"
-        for name, ms in added.items()
-        if max(ms) > 0
-    }
-    each = few([f"{spans.get(name, 'nothing measurable')} for {name}" for name in added])
+
+    # Describe their range.
+    texts = []
+    for name, times in added.items():
+        text = "nothing measurable"
+        if max(times) > 0:
+            text = f"{max(0, min(times)):.2f} to {max(times):.2f} ms"
+        texts.append(f"{text} for {name}")
     return (
-        "These times leave out what actlab adds to an update in training where an activation or layer may draw "
-        "random numbers: it seeds the global generators for each call, and may compute the clean loss in a "
-        f"pass of its own. That adds {each}."
+        "These times leave out what actlab adds to an update in training where an activation or "
+        "layer may draw random numbers: it seeds the global generators for each call, and may "
+        f"compute the clean loss in a pass of its own. That adds {few(texts)}."
     )
 
 
 def state(results: Results) -> str:
-    """Return the progress of the study: ``17 of 90 runs finished``, and why runs failed."""
-    ended = f"{len(results.results)} of {len(results.runs)} runs finished"
+    """Return the progress of the study, ``17 of 90 runs finished``, and why runs failed."""
+    # Count the runs that have ended.
+    text = f"{len(results.results)} of {len(results.runs)} runs finished"
     if results.diverged:
-        ended += f", {results.diverged} of which diverged"
+        text += f", {results.diverged} of which diverged"
     if not results.missing:
-        return f"{ended}."
+        return f"{text}."
+
+    # Count the runs that failed for each reason.
+    reasons = []
+    for reason, number in Counter(results.failures.values()).items():
+        reasons.append(f"{shorten(reason, 150)} ({plural(number, 'run')})")
+    causes = few(reasons)
     failed = plural(len(results.failures), "run")
-    reasons = Counter(results.failures.values()).items()
-    causes = few(
-        [f"{shorten(reason, 150)} ({plural(number, 'run')})" for reason, number in reasons]
-    )
-    if all(run.id in results.results or run.id in results.failures for run in results.study.runs()):
+
+    # All runs that have not finished have failed.
+    attempted = results.results.keys() | results.failures.keys()
+    if all(run.id in attempted for run in results.study.runs()):
         stages = results.study.stages
-        what = "stage" if stages and stages[-1].seeds != results.study.seeds else "study"
-        return f"{ended}; the {what} is done except for {failed} that failed: {causes}."
-    why = f"; {failed} failed: {causes}" if causes else ""
-    return f"{ended}{why}; the study is unfinished, its values are preliminary."
+        part = "study"
+        if stages and stages[-1].seeds != results.study.seeds:
+            part = "stage"
+        return f"{text}; the {part} is done except for {failed} that failed: {causes}."
+
+    # Runs are missing.
+    if causes:
+        text += f"; {failed} failed: {causes}"
+    return f"{text}; the study is unfinished, its values are preliminary."
 
 
 def _published(study: Study) -> str:
+    """Return the source of published values, or why the table leaves them out."""
     if not study.published.get("values"):
         return ""
-    shown = " Published values at the end of training are left out." if study.cut else ""
     if study.samples:
         return "Published values are left out: these runs see samples, or a part of the data."
-    return f"Published: {study.published.get('source', 'source not given')}.{shown}"
+
+    # A shorter run can be compared at an epoch only.
+    text = f"Published: {study.published.get('source', 'source not given')}."
+    if study.cut:
+        text += " Published values at the end of training are left out."
+    return text
 
 
 def _gaps(table: StudyTable, results: Results) -> str:
     """Return which columns lack the values of runs that have ended."""
-    # The runs that lack each column
+    # Put columns together that lack the same runs.
     gaps: dict[tuple[str, ...], list[Cell]] = {}
     for number, column in enumerate(table.rows[0].columns):
-        lacking = []
-        for row, group in zip(table.rows, results.groups, strict=True):
-            cell, setting = row.columns[number], selection.chosen(results, group)
-            if setting is None or (column.is_parameter and not cell.values):
-                continue  # not each activation has a parameter of this name
-            ended = [run for run in setting.runs if run.id in results.results]
-            lacking += [run.id for run in ended if run.seed not in cell.values]
+        lacking = _lacking(table, results, number)
         if lacking:
             gaps.setdefault(tuple(lacking), []).append(column)
     if not gaps:
         return ""
 
-    # Columns that lack the same runs together
-    total = sum(row.finished + row.diverged for row in table.rows)
+    # Describe each gap.
+    total = 0
+    for row in table.rows:
+        total += row.finished + row.diverged
     texts = []
+    metrics: list[str] = []
     for runs, columns in gaps.items():
-        text = f"{' and '.join(column.name for column in columns)} for {len(runs)} of {total} runs"
+        names = []
+        for column in columns:
+            metrics.append(column.metric)
+            names.append(column.name)
+        text = f"{' and '.join(names)} for {len(runs)} of {total} runs"
         if len(runs) < total:
             text += f" ({few(runs)}): the medians are over the others"
         texts.append(text)
+    text = f"Not measured: {'; '.join(texts)}."
+
+    # Only probes can be evaluated again.
     probes = tuple(f"{probe.name}/" for probe in results.study.probes)
-    ours = any(column.metric.startswith(probes) for columns in gaps.values() for column in columns)
-    remedy = (
-        " Run the same `actlab study run` command again to evaluate the missing probes."
-        if ours
-        else ""
-    )
-    return f"Not measured: {'; '.join(texts)}.{remedy}"
+    if any(metric.startswith(probes) for metric in metrics):
+        text += " Run the same `actlab study run` command again to evaluate the missing probes."
+    return text
+
+
+def _lacking(table: StudyTable, results: Results, number: int) -> list[str]:
+    """Return the ids of the runs that have ended without a value in the column of a number."""
+    lacking = []
+    for row, group in zip(table.rows, results.groups, strict=True):
+        cell = row.columns[number]
+        setting = selection.chosen(results, group)
+        if setting is None:
+            continue
+        if cell.is_parameter and not cell.values:
+            continue  # the activation may have no parameter with this name
+
+        for run in setting.runs:
+            if run.id in results.results and run.seed not in cell.values:
+                lacking.append(run.id)
+    return lacking
 
 
 def _interval_text(table: StudyTable, cells: Sequence[Cell]) -> str:
-    known = [(cell.n, cell.interval) for cell in cells if cell.n > 1 and cell.interval]
-    exact = dict(
-        sorted((n, interval.coverage) for n, interval in known if interval.kind == "interval")
-    )
-    coverages = ", ".join(f"{100 * covered:.1f} % with {n} runs" for n, covered in exact.items())
-    meant = [f"{INTERVAL} ({coverages})"] if exact else []
-    if any(interval.kind == "range" for _, interval in known):
-        meant.append(f"the range of the runs (fewer than {FEWEST} give no interval)")
-    if not meant:
+    """Return what the brackets after a median contain."""
+    # Few runs have a range in place of an interval.
+    coverages: dict[int, float] = {}
+    has_range = has_mean = False
+    for cell in cells:
+        if cell.mean is not None:
+            has_mean = True
+        if cell.n > 1 and cell.interval:
+            if cell.interval.kind == "range":
+                has_range = True
+            else:
+                coverages[cell.n] = cell.interval.coverage
+
+    # Describe the brackets.
+    meanings = []
+    if coverages:
+        parts = []
+        for n, share in sorted(coverages.items()):
+            parts.append(f"{100 * share:.1f} % with {n} runs")
+        meanings.append(f"{INTERVAL} ({', '.join(parts)})")
+    if has_range:
+        meanings.append(f"the range of the runs (fewer than {FEWEST} give no interval)")
+    if not meanings:
         return ""
-    worst = " A diverged run counts as the worst value." if table.diverged else ""
-    has_mean = any(cell.mean is not None for cell in cells)
-    means = " ±: mean and standard deviation over runs (n - 1)." if has_mean else ""
-    return f"Medians over seeds; in brackets {' or '.join(meant)}.{worst}{means}"
+
+    # Explain other values of the cells.
+    text = f"Medians over seeds; in brackets {' or '.join(meanings)}."
+    if table.diverged:
+        text += " A diverged run counts as the worst value."
+    if has_mean:
+        text += " ±: mean and standard deviation over runs (n - 1)."
+    return text
 
 
 def _selection(table: StudyTable, results: Results) -> str:
+    """Return how the settings of rows were selected."""
     if not table.tuned:
         return ""
+
+    # Name the tuned keys and the rule.
     names = short_names(results.study.keys)
     tuned = " and ".join(names[key] for key in table.tuned)
     rule = results.study.select.value
     text = f"Chosen per row: {tuned} with the best median over seeds of the {rule} reached."
+
+    # Mark rows whose setting may still change.
     if any(row.provisional and row.settings > 1 and row.chosen for row in table.rows):
         text += " * chosen while runs are missing."
     return text + _choice(table, results)
 
 
 def _choice(table: StudyTable, results: Results) -> str:
-    """Return which choices other seeds would often not make, and what these settings give on other seeds."""
+    """Return which settings other seeds would often not select, and their values on other seeds."""
     if any(stage.search for stage in results.study.stages):
         return " It is conditional on the settings that the search has proposed."
-    words = selection.selected_by(results.study).text
-    known = [
-        (row.point.in_words(table.compare, table.text), row.choice)
-        for row in table.rows
-        if row.choice
-    ]
-    if not known:
+
+    # Collect the settings that other seeds would often not select.
+    column = selection.selected_by(results.study)
+    shares: list[float] = []
+    unstable: list[str] = []
+    seeds = 0
+    for row in table.rows:
+        choice = row.choice
+        if choice is None:
+            continue
+        if choice.again is None:
+            return " One seed chose: whether another would choose the same cannot be said."
+
+        seeds = seeds or choice.seeds
+        share = 100 * choice.again
+        shares.append(share)
+        if choice.unstable:
+            name = row.point.in_words(table.compare, table.text)
+            unstable.append(f"{share:.0f} % for {name}{_elsewhere(choice, column.text)}")
+    if not shares:
         return ""
-    if any(choice.again is None for _, choice in known):
-        return " One seed chose: whether another would choose the same cannot be said."
-    text = f" Resampling the {known[0][1].seeds} seeds that chose keeps the setting in "
-    low = [(name, choice) for name, choice in known if choice.unstable]
-    if not low:
-        least = 100 * min(choice.again or 0 for _, choice in known)
-        return f"{text}{'all cases' if least > 99.5 else f'at least {least:.0f} % of cases'}."
-    each = [
-        f"{100 * (choice.again or 0):.0f} % for {name}{_elsewhere(choice, words)}"
-        for name, choice in low
-    ]
-    others = (
-        f", and in at least {100 * STABLE:.0f} % for the others" if len(low) < len(known) else ""
-    )
-    seeds = "seeds left out" if results.chosen_in is None else "fresh seeds"
-    return f"{text}{', '.join(each)}{others}; in brackets the median where it was chosen, and on {seeds}."
+
+    # All settings are stable.
+    text = f" Resampling the {seeds} seeds that chose keeps the setting in "
+    if not unstable:
+        if min(shares) > 99.5:
+            return f"{text}all cases."
+        return f"{text}at least {min(shares):.0f} % of cases."
+
+    # List the unstable ones.
+    text += ", ".join(unstable)
+    if len(unstable) < len(shares):
+        text += f", and in at least {100 * STABLE:.0f} % for the others"
+    fresh = "seeds left out" if results.chosen_in is None else "fresh seeds"
+    return f"{text}; in brackets the median where it was chosen, and on {fresh}."
 
 
-def _elsewhere(choice: Choice, text: Callable[[float], str]) -> str:
-    values = [value for value in (choice.score, choice.elsewhere) if value is not None]
-    return (
-        f" ({', '.join(text(value) if math.isfinite(value) else 'diverged' for value in values)})"
-    )
+def _elsewhere(choice: Choice, write: Callable[[float], str]) -> str:
+    """Return the medians of a setting where it was selected and on other seeds, in brackets."""
+    texts = []
+    for value in (choice.score, choice.elsewhere):
+        if value is not None:
+            texts.append(write(value) if math.isfinite(value) else "diverged")
+    return f" ({', '.join(texts)})"
 
 
 def _edges(table: StudyTable) -> str:
-    if not any(row.edges for row in table.rows):
-        return ""
-    at_edges = []
+    """Return what a selected value at the end of a range means."""
+    # Arguments of activations have no column that could show it.
+    arguments = []
+    has_edges = False
     for row in table.rows:
-        at_edges += [f"{key} of {table.label(row)}" for key in row.edges if key not in table.tuned]
-    arguments = few(at_edges)
-    return (
-        "(edge): the chosen value is the lowest or highest that was tried, or within 2 % of the end of a "
-        "search range; a better one may lie beyond it."
-        + (f" So is {arguments}." if arguments else "")
+        for key in row.edges:
+            has_edges = True
+            if key not in table.tuned:
+                arguments.append(f"{key} of {table.label(row)}")
+    if not has_edges:
+        return ""
+
+    text = (
+        "(edge): the chosen value is the lowest or highest that was tried, or within 2 % of the "
+        "end of a search range; a better one may lie beyond it."
     )
+    if arguments:
+        text += f" So is {few(arguments)}."
+    return text
 
 
 def _tests(table: StudyTable, cells: Sequence[Cell]) -> str:
     """Return how the cells of families were tested."""
-    if not cells:
+    tested = [cell for cell in cells if cell.family]
+    if not tested:
         return ""
 
     # Which comparisons there are
@@ -282,76 +374,125 @@ def _tests(table: StudyTable, cells: Sequence[Cell]) -> str:
     column = table.rows[0].primary
     text = ""
     if primary:
-        text = f"Primary: {plural(primary, 'comparison')} of {column.name} with {table.reference_text}. "
+        comparisons = plural(primary, "comparison")
+        text = f"Primary: {comparisons} of {column.name} with {table.reference_text}. "
     if primary and secondary:
-        others = "The other is" if secondary == 1 else f"The other {secondary} are"
-        text += f"{others} secondary, and corrected as a family apart. "
-    if all(cell.p is None for cell in cells):
-        return (
-            text
-            + f"A comparison has a p when all its planned runs have ended, with {FEWEST} pairs or more."
+        text += "The other is" if secondary == 1 else f"The other {secondary} are"
+        text += " secondary, and corrected as a family apart. "
+
+    # No pair of sides has ended.
+    if all(cell.p is None for cell in tested):
+        text += "A comparison has a p when all its planned runs have ended, "
+        return f"{text}with {FEWEST} pairs or more."
+
+    # How the mean difference is tested
+    patterns = ""
+    if max(cell.pairs for cell in tested) > EXACT:
+        patterns = ", by drawn patterns"
+    looks = ""
+    if table.looks:
+        looks = f", multiplied by {factor(table.looks)} for look {table.looks + 1}"
+    text += (
+        "p: two-sided sign-flip test of the mean difference over pairs of one seed"
+        f"{patterns}, alone and after Holm's correction within its family{looks}. It is exact "
+        "where both sides have the same distribution, and approximate for the means of unlike "
+        f"ones. The interval inverts it and is not corrected.{BETTER}"
+    )
+
+    # How failed runs count
+    if any(cell.by_probability for cell in tested):
+        text += (
+            " Where a run failed (it diverged, or is at chance), p is that of the probability, and "
+            "the mean is over the pairs in which both succeeded."
         )
 
-    # How they are tested
-    looks = (
-        f", multiplied by {factor(table.looks)} for look {table.looks + 1}" if table.looks else ""
-    )
-    drawn = "" if max(cell.pairs for cell in cells) <= EXACT else ", by drawn patterns"
-    text += (
-        f"p: two-sided sign-flip test of the mean difference over pairs of one seed{drawn}, alone and after "
-        f"Holm's correction within its family{looks}. It is exact where both sides have the same distribution, "
-        f"and approximate for the means of unlike ones. The interval inverts it and is not corrected.{BETTER}"
-    )
-    if any(cell.by_probability for cell in cells):
-        text += (
-            " Where a run failed (it diverged, or is at chance), p is that of the probability, and the mean is "
-            "over the pairs in which both succeeded."
-        )
-    correlations = [
-        cell.paired.correlation for cell in cells if cell.paired.correlation is not None
-    ]
+    # How far a common seed helps
+    correlations = []
+    for cell in tested:
+        if cell.paired.correlation is not None:
+            correlations.append(cell.paired.correlation)
     if correlations:
         text += f" Values of one seed correlate by {median(correlations):+.2f} (median)."
     return f"{text} Intervals and p speak of seeds, on one test set and one split of the data."
 
 
 def _untested(table: StudyTable, cells: Sequence[Cell]) -> str:
-    text = ""
-    if names := dict.fromkeys(cell.name for cell in cells if cell.biased):
-        why = "these values are the best of several epochs or settings, not a fair sample"
-        text = f"No p for {' and '.join(names)}: {why}."
+    """Return which columns have no p-value, and which rows had an advantage."""
+    texts = []
+
+    # The best of several values is biased.
+    names = dict.fromkeys(cell.name for cell in cells if cell.biased)
+    if names:
+        texts.append(
+            f"No p for {' and '.join(names)}: these values are the best of several epochs or "
+            "settings, not a fair sample."
+        )
+
+    # The best of more settings is better by chance.
     if any(row.reference_settings not in (None, row.settings) for row in table.rows):
-        text += f" Rows that tried another number of settings than {table.reference_text} show both numbers; "
-        text += "more settings are an advantage."
-    return text.strip()
+        texts.append(
+            f"Rows that tried another number of settings than {table.reference_text} show both "
+            "numbers; more settings are an advantage."
+        )
+    return " ".join(texts)
 
 
 def _test_set(cells: Sequence[Cell]) -> str:
-    shown = [cell for cell in cells if cell.sampling_error]
-    of_shares = [
-        cell for cell in shown if cell.sampling_error == sampling_error(cell.median, cell.samples)
-    ]
-    numbers = " or ".join(f"{size:,}" for size in sorted({cell.samples or 0 for cell in of_shares}))
-    kinds = [f"from the number of samples, {numbers}"] if of_shares else []
-    kinds += (
-        ["from the spread over samples, sentences or tweets"] if len(shown) > len(of_shares) else []
+    """Return what the standard errors of the test set were computed from."""
+    # Collect the two kinds of errors.
+    sizes = set()
+    has_spread = False
+    for cell in cells:
+        if cell.sampling_error:
+            # The error of a share follows from the number of samples.
+            if cell.sampling_error == sampling_error(cell.median, cell.samples):
+                sizes.add(cell.samples or 0)
+            else:
+                has_spread = True
+
+    # Name the kinds.
+    sources = []
+    if sizes:
+        numbers = " or ".join(f"{size:,}" for size in sorted(sizes))
+        sources.append(f"from the number of samples, {numbers}")
+    if has_spread:
+        sources.append("from the spread over samples, sentences or tweets")
+    if not sources:
+        return ""
+    return (
+        f"Test set ±: standard error of a median {', or '.join(sources)}. "
+        "Both sides of a difference see the same samples."
     )
-    text = f"Test set ±: standard error of a median {', or '.join(kinds)}."
-    return f"{text} Both sides of a difference see the same samples." if kinds else ""
 
 
 def _provenance(table: StudyTable) -> str:
     """Return seeds, versions and hardware of the runs in one line."""
     if not table.ended:
         return ""
-    versions = ", ".join(
-        f"{name} {' / '.join(several)}" for name, several in table.versions.items()
-    )
-    return f"Seeds {spans(table.seeds)}. {versions}. {' / '.join(table.hardware)}."
+
+    # Several versions of one package are all named.
+    versions = []
+    for name, numbers in table.versions.items():
+        versions.append(f"{name} {' / '.join(numbers)}")
+    hardware = " / ".join(table.hardware)
+    return f"Seeds {spans(table.seeds)}. {', '.join(versions)}. {hardware}."
 
 
 def spans(numbers: Sequence[int]) -> str:
     """Return whole numbers as text, three or more consecutive ones as a span: ``0, 2, 5–19``."""
-    consecutive = groupby(enumerate(sorted(set(numbers))), key=lambda placed: placed[1] - placed[0])
-    groups = [[number for _, number in group] for _, group in consecutive]
-    return ", ".join(f"{s[0]}–{s[-1]}" if len(s) > 2 else ", ".join(map(str, s)) for s in groups)
+    # Collect consecutive numbers.
+    groups: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if groups and number == groups[-1][-1] + 1:
+            groups[-1].append(number)
+        else:
+            groups.append([number])
+
+    # Write each span.
+    texts = []
+    for group in groups:
+        if len(group) > 2:
+            texts.append(f"{group[0]}–{group[-1]}")
+        else:
+            texts += map(str, group)
+    return ", ".join(texts)

@@ -16,41 +16,46 @@ TITLE = "Trainable parameters after the last epoch, medians over seeds"
 
 
 def lines(results: Results) -> list[str]:
-    """Return a line for each activation and parameter: ``Swish, beta: 1.50 to 1.54 by layer, started at 1.5``.
+    """Return a line for each activation and parameter.
 
-    Each range covers the layers, and the grid points of one activation.
+    For example ``Swish, beta: 1.50 to 1.54 by layer, started at 1.5``. Each range covers the
+    layers, and the grid points of one activation.
     """
     # Collect the selected settings of each activation.
     compare = results.study.compare
     settings: dict[str, list[Setting]] = {}
     for group in results.groups:
-        if setting := selection.chosen(results, group):
+        setting = selection.chosen(results, group)
+        if setting:
             name = results.text(compare, group.point.get(compare, ""))
             settings.setdefault(name, []).append(setting)
 
     # Describe each parameter that an activation has.
     parameters = _parameters(results.metrics.conditions)
     texts = []
-    for name, of_activation in settings.items():
+    for name, activation_settings in settings.items():
         for parameter in parameters:
-            if text := _line(results, of_activation, parameter):
+            text = _line(results, activation_settings, parameter)
+            if text:
                 texts.append(f"{name}, {parameter.removeprefix(PARAMETERS)}: {text}")
     return texts
 
 
 def _parameters(metrics: Iterable[str]) -> list[str]:
     """Return the metrics of parameters, without the two ends of those with several values."""
-    of_parameters = list(filter(is_parameter, metrics))
-    ends = {f"{metric}{end}" for metric in of_parameters for end in ("_min", "_max")}
-    return [metric for metric in of_parameters if metric not in ends]
+    parameters = list(filter(is_parameter, metrics))
+    ends = set()
+    for parameter in parameters:
+        ends |= {f"{parameter}_min", f"{parameter}_max"}
+    return [parameter for parameter in parameters if parameter not in ends]
 
 
 def _line(results: Results, settings: Sequence[Setting], parameter: str) -> str:
     """Return what training made of a parameter; empty if no layer of these settings has it."""
+    # Describe the values after training.
     values = _medians(results, settings, parameter)
     if not values:
         return ""
-    layers = _layers(results, parameter)
     text = _range(values)
     if len(values) > 1 and len(settings) > 1:
         text += " by layer and grid point"
@@ -61,36 +66,51 @@ def _line(results: Results, settings: Sequence[Setting], parameter: str) -> str:
     low = _medians(results, settings, f"{parameter}_min")
     high = _medians(results, settings, f"{parameter}_max")
     if low and high:
-        kind = "means of" if len(values) > 1 else "mean"
-        text = f"{kind} {text}, single values of {_range([min(low), max(high)])}"
+        means = f"means of {text}" if len(values) > 1 else f"mean {text}"
+        text = f"{means}, single values of {_range([min(low), max(high)])}"
 
     # Add the values before training.
-    runs = [run.id for setting in settings for run in setting.runs if run.id in results.results]
-    started = [results.results[run].get("initial_parameters", {}) for run in runs]
-    names = [logged(parameter, layer) for layer in layers]
-    start = [initial[name] for initial in started for name in names if name in initial]
+    start = _initial_values(results, settings, parameter)
     if start:
-        first, last = f"{min(start):.3g}", f"{max(start):.3g}"
-        text += f", started at {first}" if first == last else f", started at {first} to {last}"
+        low_text, high_text = f"{min(start):.3g}", f"{max(start):.3g}"
+        text += f", started at {low_text}"
+        if high_text != low_text:
+            text += f" to {high_text}"
     return text
 
 
+def _initial_values(results: Results, settings: Sequence[Setting], parameter: str) -> list[float]:
+    """Return the values of a parameter before training, of each run and layer that has it."""
+    names = [logged(parameter, layer) for layer in _layers(results, parameter)]
+    values = []
+    for setting in settings:
+        for run in setting.runs:
+            if run.id in results.results:
+                initial = results.results[run.id].get("initial_parameters", {})
+                values += [initial[name] for name in names if name in initial]
+    return values
+
+
 def _layers(results: Results, metric: str) -> list[str]:
-    """Return the conditions of a parameter: a user's own metric may be called ``activation/…``, too."""
+    """Return the layers in which a parameter was recorded, as conditions."""
+    # A user's metric may be called activation/…, too; it has no layer.
     conditions = results.metrics.conditions.get(metric, ())
     return [condition for condition in conditions if condition.startswith("layer=")]
 
 
 def _medians(results: Results, settings: Sequence[Setting], metric: str) -> list[float]:
-    """Return the median over seeds of the last value of a metric, at each setting and in each layer."""
+    """Return the median over seeds of the last value, at each setting and in each layer."""
     medians = []
     for layer in _layers(results, metric):
         column = Column(metric, mode="", condition=layer, ranked=False)
         for setting in settings:
-            if values := results.values(setting, column):
+            values = results.values(setting, column)
+            if values:
                 medians.append(median(values.values()))
     return medians
 
 
 def _range(values: Sequence[float]) -> str:
-    return " to ".join(dict.fromkeys(digits(value) for value in (min(values), max(values))))
+    """Return the ends of a range, or one number if both are printed alike."""
+    low, high = digits(min(values)), digits(max(values))
+    return low if low == high else f"{low} to {high}"

@@ -1,4 +1,4 @@
-"""Power of the paired test after correction for several comparisons: how many paired runs a difference needs.
+"""Power of the paired test after correction: how many paired runs a difference needs.
 
 The sign-flip test of the mean has the power of the paired t-test, up to a few percent, once at
 least 16 of its patterns are extreme enough for its level (`fewest_pairs`). The correction is
@@ -27,29 +27,48 @@ def fewest_pairs(hypotheses: int = 1) -> int:
 
 
 def power(pairs: int, effect: float, hypotheses: int = 1) -> float:
-    """Return the chance that a paired two-sided t-test of at least 2 pairs finds a true difference."""
+    """Return the chance that a paired two-sided t-test finds a true difference.
+
+    Args:
+        pairs: at least 2.
+        effect: the true mean difference in standard deviations.
+        hypotheses: number of comparisons that share the level.
+    """
     from scipy.stats import nct, t  # imported lazily: it takes a second
 
-    freedom, shift = pairs - 1, abs(effect) * math.sqrt(pairs)
+    freedom = pairs - 1
+    shift = abs(effect) * math.sqrt(pairs)
     limit = float(t.ppf(1 - LEVEL / hypotheses / 2, freedom))
     chance = float(nct.sf(limit, freedom, shift) + nct.cdf(-limit, freedom, shift))
-    # scipy's nct has nan far from 0, where the power is 1
-    return chance if math.isfinite(chance) else 1.0
+
+    # scipy's nct has nan far from 0, where the power is 1.
+    if not math.isfinite(chance):
+        return 1.0
+    return chance
 
 
 def pairs_to_detect(effect: float, hypotheses: int = 1) -> int | None:
-    """Return the fewest pairs that show an effect above 0 four times in five; None above `MOST_PAIRS`."""
+    """Return the fewest pairs that show an effect above 0 with 80 % power.
+
+    None above `MOST_PAIRS`.
+    """
     candidates = range(fewest_pairs(hypotheses), MOST_PAIRS + 1)
-    place = bisect_left(candidates, POWER, key=lambda pairs: power(pairs, effect, hypotheses))
-    return candidates[place] if place < len(candidates) else None
+    index = bisect_left(candidates, POWER, key=lambda pairs: power(pairs, effect, hypotheses))
+    if index == len(candidates):
+        return None
+    return candidates[index]
 
 
 def detectable(pairs: int, hypotheses: int = 1) -> float | None:
-    """Return the smallest effect that some pairs show four times in five; None below `fewest_pairs`."""
+    """Return the smallest effect that the pairs show with 80 % power.
+
+    None below `fewest_pairs`.
+    """
     if pairs < fewest_pairs(hypotheses):
         return None
     from scipy.optimize import brentq  # imported lazily, as in `power`
 
+    # Bracket the effect, then find it.
     high = 1.0
     while power(pairs, high, hypotheses) < POWER:
         high *= 2

@@ -1,8 +1,8 @@
-"""The comparison of a study as a record: rows, cells, verdicts and the facts below the table.
+"""The comparison of a study as a record: rows, cells, verdicts and the notes below the table.
 
 `actlab.analysis.comparison.table_of` makes it from results. Everything that shows a comparison
-reads it, and ``table.json`` has its fields: a number that is not finite is null there, and a path
-has its last part only.
+reads it. ``table.json`` has its fields: a number that is not finite is null there, and a path has
+its last part only.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from actlab.analysis.differences import Difference, Superiority
 from actlab.analysis.looks import factor
 from actlab.analysis.statistics import Interval, Number
 from actlab.analysis.wording import joined, plural
-from actlab.config.values import in_full, mapped, printers, shareable
+from actlab.config.labels import in_full, printers
+from actlab.config.values import mapped, shareable
 from actlab.storage.json_files import read_json
-from actlab.studies.groups import by_key
 from actlab.studies.plan import SMOKE_SUFFIX
 from actlab.studies.points import Point
 
@@ -38,72 +38,83 @@ Outcome = Literal["better", "worse", "equivalent", "undecided", "too few pairs",
 
 
 class Correction(NamedTuple):
-    """What the p-values of a comparison are corrected for: the others of its family, and earlier looks."""
+    """What the p-values of a comparison are corrected for: its family, and earlier looks."""
 
     family: Family = ""
     comparisons: int = 0  # in the family, finished or not
     with_margin: int = 0  # how many of them have a margin of equivalence
     looks: int = 0  # verdicts seen before
 
-    def strictness(self, more: int = 0) -> int:
-        """Return by how much the smallest p-value is multiplied, after so many looks more."""
-        return max(1, self.comparisons) * factor(self.looks + more)
+    def strictness(self, further_looks: int = 0) -> int:
+        """Return what the smallest p-value is multiplied by, after some further looks."""
+        return max(1, self.comparisons) * factor(self.looks + further_looks)
 
-    def text(self, more: int = 0, margin: bool = False) -> str:
-        """Return ``3 comparisons``, ``3 comparisons and 2 looks``; with ``margin`` of tests of equivalence."""
-        number, looks = self.with_margin if margin else self.comparisons, self.looks + more
-        count = plural(max(1, number), "comparison")
-        return f"{count} and {looks + 1} looks" if looks else count
+    def text(self, further_looks: int = 0, margin: bool = False) -> str:
+        """Return ``3 comparisons``, ``3 comparisons and 2 looks``.
+
+        Args:
+            further_looks: number of looks that are still to come.
+            margin: whether to count tests of equivalence.
+        """
+        tests = self.comparisons
+        if margin:
+            tests = self.with_margin
+        text = plural(max(1, tests), "comparison")
+
+        looks = self.looks + further_looks
+        if looks:
+            text += f" and {looks + 1} looks"
+        return text
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cell(Column):
     """A column of one row, at the row's selected setting.
 
-    Of its column, ``percent`` is `Column.in_percent`, ``samples`` is the number that the runs
-    recorded, and ``margin`` is in the unit of the values.
+    A cell has the fields of its column, with three differences: ``percent`` is `Column.in_percent`,
+    ``samples`` is the number that the runs recorded, and ``margin`` is in the unit of the values.
 
     A comparison with the reference has p-values and intervals when all planned runs of both sides
-    have ended. It has none where the values are the best of several (``biased``): no fair sample of
-    what they measure.
+    have ended. It has none if the values are the best of several (``biased``), because these are
+    not a fair sample of what they measure.
     """
 
     mode: Literal["min", "max", ""]
     n: int  # number of values
-    diverged: bool  # whether any run did; if none, an infinite value was measured
-    median: float | None  # of the values; None without any
+    diverged: bool  # whether any run did; if none did, an infinite value was measured
+    median: float | None  # None without values
     interval: Interval | None
-    mean: float | None = (
-        None  # mean and standard deviation, if the paper published a standard deviation
-    )
+
+    # Mean and standard deviation, if the paper published a standard deviation
+    mean: float | None = None
     sd: float | None = None
-    published: float | None = None  # a mean over runs if the paper gives a standard deviation
+
+    # Published values; a mean over runs if there is a standard deviation
+    published: float | None = None
     published_sd: float | None = None
     difference: float | None = None  # ours minus the published value, on the column's scale
-    sampling_error: float | None = (
-        None  # standard error that the median has from the samples alone, if known
-    )
+
+    # Standard error that the median has from the samples alone, if known
+    sampling_error: float | None = None
     at_chance: bool = False  # whether a run with the median counts as failed
     reference_at_chance: bool = False
     primary: bool
     learnt: bool = False  # whether it is a learnt parameter that the study's file does not list
     biased: bool = False
-    family: Family = (
-        ""  # empty: not tested against the reference, or not ranked and so not corrected
-    )
+
+    # Empty: not compared with the reference, or not ranked and so not corrected
+    family: Family = ""
     pairs: int = 0  # seeds that both sides have
     missing: int = 0  # planned runs of both sides that have not ended
-    # Runs of each side that failed, see `Column.failed`, of those paired
-    failures: tuple[int, int] = (
-        0,
-        0,
-    )
+
+    # Runs of each side that failed, see `Column.failed`, among the paired ones
+    failures: tuple[int, int] = (0, 0)
     paired: Difference = field(default_factory=Difference)
     better: Superiority | None = None  # None without values of both sides
-    decides: Literal["mean", "probability"] = (
-        "mean"  # the probability where a run of either side failed
-    )
-    p: float | None = None  # of what decides
+
+    # The probability decides if a run of either side failed
+    decides: Literal["mean", "probability"] = "mean"
+    p: float | None = None  # of the quantity that decides
     p_holm: float | None = None  # corrected over its family, and for earlier looks
     has_margin: bool = False  # whether the study states a margin
     p_equivalent: float | None = None  # two one-sided tests against the margin
@@ -111,16 +122,19 @@ class Cell(Column):
     values: Mapping[int, Number]  # by seed, infinite where a run diverged
 
     def __post_init__(self) -> None:
-        # Put the worst value in place of what a file could not hold
-        values = {
-            seed: self.worst if math.isnan(value) else value for seed, value in self.values.items()
-        }
+        # A file has null where a number was not finite. It is read as nan, which becomes the worst
+        # value.
+        values = {seed: self._or_worst(value) for seed, value in self.values.items()}
         object.__setattr__(self, "values", values)
         if self.values and self.median is None:
             object.__setattr__(self, "median", self.worst)
         if self.interval:
-            low, high = (self.worst if math.isnan(end) else end for end in self.interval[:2])
+            low = self._or_worst(self.interval.low)
+            high = self._or_worst(self.interval.high)
             object.__setattr__(self, "interval", self.interval._replace(low=low, high=high))
+
+    def _or_worst(self, value: float) -> float:
+        return self.worst if math.isnan(value) else value
 
     @property
     def by_probability(self) -> bool:
@@ -135,12 +149,19 @@ class Cell(Column):
 
     @property
     def within_margin(self) -> bool:
-        """Whether the mean difference is smaller than the margin; of shares, in counts of samples."""
-        mean, number = self.paired.mean, (self.samples or 0) * self.pairs
+        """Whether the mean difference is smaller than the margin.
+
+        Differences of shares are compared in counts of samples.
+        """
+        mean = self.paired.mean
         if self.margin is None or mean is None:
             return False
-        counted = round(abs(mean) * number) / number if number else abs(mean)
-        return counted < self.margin and not math.isclose(counted, self.margin)
+
+        size = abs(mean)
+        samples = (self.samples or 0) * self.pairs
+        if samples:
+            size = round(size * samples) / samples
+        return size < self.margin and not math.isclose(size, self.margin)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,33 +171,37 @@ class Row:
     point: Point
     chosen: Point  # the selected tuned values; empty until a run has ended
     edges: tuple[str, ...]  # keys and arguments whose selected value is an end of what was tried
-    choice: Choice | None = (
-        None  # how far the selection depends on its seeds; None without one, or if unknown
-    )
+
+    # How far the selection depends on its seeds; None without a selection, or if unknown
+    choice: Choice | None = None
     settings: int = 1  # number of settings that were tried
     reference_settings: int | None = None  # of its reference; None without a reference
     planned: int = 0  # number of runs at the selected setting
     finished: int = 0  # how many of these finished without diverging
     diverged: int = 0
-    provisional: bool = (
-        False  # whether the setting was selected while runs of the group were missing
-    )
+
+    # Whether the setting was selected while runs of the group were missing
+    provisional: bool = False
     cost: Mapping[str, Any] | None = None  # the entry of ``cost.json`` for the group
     columns: tuple[Cell, ...]
 
     @property
     def primary(self) -> Cell:
-        """The cell of the primary column; the first one of a study without a primary column."""
+        """The cell of the primary column; the first cell of a study without a primary column."""
         return next((cell for cell in self.columns if cell.primary), self.columns[0])
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """How one activation differs from the reference in one test quantity; printed, it is its sentence."""
+    """How one activation differs from the reference in one test quantity.
 
-    name: str  # the activation, with whatever else the table distinguishes
+    It is printed as its sentence.
+    """
+
+    name: str  # the activation, with its other grid values
     column: str  # its key
     family: Family
+
     # ``too few pairs`` for any p below 0.05, ``unfinished`` while planned runs are missing
     outcome: Outcome
     text: str  # the verdict with its evidence, or why it is not decided yet
@@ -190,7 +215,16 @@ class Comparison:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyTable:
-    """The comparison of a study."""
+    """The comparison of a study.
+
+    The table has a row for each grid point at its selected setting, and in each row a cell for each
+    column. It has all verdicts and notes as sentences. Terminal, files, pages, figures of a
+    scoreboard and the API read their numbers and sentences from it, so that they agree.
+
+    The table does not have the values of each epoch (`actlab.analysis.curves`) or of settings that
+    were not selected. It neither computes statistics (`actlab.analysis.comparison`) nor lays out
+    text (`actlab.reports.tables`).
+    """
 
     study: str  # its name
     title: str
@@ -206,22 +240,22 @@ class StudyTable:
     versions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     hardware: tuple[str, ...] = ()
     published: str | None = None  # source of published values
-    cut: str  # how long the runs are, if that is not what the study's file states
+    cut: str  # how long the runs are, if the study's file states another length
     samples: bool  # whether the runs used only a part of their data
     tuned: tuple[str, ...] = ()  # keys whose values were selected
-    tried: bool = (
-        False  # whether several settings may have been tried, in this stage or an earlier one
-    )
+
+    # Whether several settings may have been tried, in this stage or an earlier one
+    tried: bool = False
     verdicts: tuple[Comparison, ...]
-    summary: tuple[
-        str, ...
-    ] = ()  # sentences below the table: the verdicts, with those that lack runs in one
-    parameters: tuple[
-        str, ...
-    ] = ()  # trainable parameters of activations after training, a line each
-    remarks: tuple[
-        str, ...
-    ] = ()  # state of the study, how to read the values and where they come from
+
+    # Sentences below the table: the verdicts, with those that lack runs in one
+    summary: tuple[str, ...] = ()
+
+    # Trainable parameters of activations after training, a line each
+    parameters: tuple[str, ...] = ()
+
+    # State of the study, how to read the values and where they come from
+    remarks: tuple[str, ...] = ()
     rows: Annotated[tuple[Row, ...], MinLen(1)]
     notes: tuple[str, ...] = ()  # of the study's file
 
@@ -242,7 +276,7 @@ class StudyTable:
 
     @cached_property
     def text(self) -> Callable[[str, Any], str]:
-        """Formats the value of a grid key for people; values with equal labels are written in full."""
+        """Formats the value of a grid key; values with equal labels are written in full."""
         return printers(row.point | row.chosen for row in self.rows)
 
     @property
@@ -253,12 +287,14 @@ class StudyTable:
     @cached_property
     def reference_text(self) -> str:
         """The reference as the table writes it."""
-        fits = [value for value in self.values if in_full(shareable(value)) == self.reference]
-        return self.text(self.compare, fits[0]) if fits else self.reference
+        for value in self.values:
+            if in_full(shareable(value)) == self.reference:
+                return self.text(self.compare, value)
+        return self.reference
 
     @property
     def footnotes(self) -> tuple[str, ...]:
-        """All notes below the table: the remarks, then the study's own."""
+        """All notes below the table: the remarks, then the notes of the study's file."""
         return (*self.remarks, *self.notes)
 
     def label(self, row: Row) -> str:
@@ -266,31 +302,38 @@ class StudyTable:
         return self.text(self.compare, row.point.get(self.compare, ""))
 
     def is_own(self, row: Row) -> bool:
-        """Return whether a row is of an activation of the user, which is emphasised."""
+        """Return whether a row has an activation of the user, which is emphasised."""
         return any(in_full(shareable(value)) in self.own for value in row.point.values())
 
     @property
     def points(self) -> list[tuple[str, list[Row]]]:
-        """The rows that differ only in the compared value, with what they share in words."""
-        by_rest = by_key((row.point.without([self.compare]), row) for row in self.rows)
-        return [
-            (joined(rest.in_words(text=self.text), self.cut), rows)
-            for rest, rows in by_rest.items()
-        ]
+        """Rows that differ only in the compared value, with a description of what they share."""
+        # Group the rows by all settings but the compared one.
+        rows_by_setting: dict[Point, list[Row]] = {}
+        for row in self.rows:
+            setting = row.point.without([self.compare])
+            rows_by_setting.setdefault(setting, []).append(row)
+
+        # Describe each group.
+        groups = []
+        for setting, rows in rows_by_setting.items():
+            words = setting.in_words(text=self.text)
+            groups.append((joined(words, self.cut), rows))
+        return groups
 
     @property
     def shown(self) -> list[int]:
-        """The indices of the columns that have a value in any row; all before a run has ended."""
-        return [
-            number
-            for number, cell in enumerate(self.rows[0].columns)
-            if not cell.learnt
-            if not self.ended or any(row.columns[number].median is not None for row in self.rows)
-        ]
+        """The indices of the columns with a value in any row; all before a run has ended."""
+        numbers = []
+        for number, column in enumerate(self.rows[0].columns):
+            has_value = any(row.columns[number].median is not None for row in self.rows)
+            if not column.learnt and (has_value or not self.ended):
+                numbers.append(number)
+        return numbers
 
     @property
     def compared(self) -> Iterator[tuple[Row, Cell]]:
-        """The cells that are compared with the reference in a test quantity, in the order of the table."""
+        """The cells that are compared with the reference in a test quantity, by row."""
         for row in self.rows:
             for cell in row.columns:
                 if cell.family and cell.tests:
@@ -298,9 +341,14 @@ class StudyTable:
 
     def correction(self, family: Family) -> Correction:
         """Return what the comparisons of a family are corrected for."""
-        cells = [cell for row in self.rows for cell in row.columns if cell.family == family]
-        with_margin = sum(cell.has_margin for cell in cells)
-        return Correction(family, len(cells), with_margin, self.looks)
+        comparisons = with_margin = 0
+        for row in self.rows:
+            for cell in row.columns:
+                if cell.family == family:
+                    comparisons += 1
+                    if cell.has_margin:
+                        with_margin += 1
+        return Correction(family, comparisons, with_margin, self.looks)
 
     def to_json(self) -> str:
         """Return the contents of ``table.json``."""
@@ -315,17 +363,30 @@ def read(path: Path, remedy: str = REMEDY) -> StudyTable:
 def _plain(value: Any) -> Any:
     """Return a record as nested values for JSON."""
     if isinstance(value, Point):
-        return mapped(shareable(value), lambda leaf: leaf if _is_finite(leaf) else str(leaf))
+        return mapped(shareable(value), _finite_or_text)
+
+    # Records become mappings; the cell of a column also has its name.
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return _plain(value._asdict())
     if is_dataclass(value):
-        named = {"name": value.name} if isinstance(value, Cell) else {}
-        return named | {of.name: _plain(getattr(value, of.name)) for of in fields(value)}
+        entries: dict[str, Any] = {}
+        if isinstance(value, Cell):
+            entries["name"] = value.name
+        for record_field in fields(value):
+            entries[record_field.name] = _plain(getattr(value, record_field.name))
+        return entries
+
+    # Nested values
     if isinstance(value, Mapping):
         return {str(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(inner) for inner in value]
     return value if _is_finite(value) else None
+
+
+def _finite_or_text(value: Any) -> Any:
+    """Return a value of a grid point, which JSON cannot hold if it is an infinite number."""
+    return value if _is_finite(value) else str(value)
 
 
 def _is_finite(value: Any) -> bool:

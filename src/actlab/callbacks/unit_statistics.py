@@ -135,18 +135,20 @@ def measure(
         for batch in batches():
             outputs = _activations(module, batch)
             for collected, (layer, units) in zip(values, parts, strict=True):
-                chosen = outputs[layer][..., units]
-                collected.append(chosen.to(torch.float32, copy=True))
+                selected = outputs[layer][..., units]
+                collected.append(selected.to(torch.float32, copy=True))
 
         # Reduce them run by run, part by part, which frees memory
         while values:
-            runs = [run.t().contiguous() for run in torch.cat(values.pop(0), dim=1)]  # (U, S)
-            run_medians = [run.median(-1).values for run in runs]
+            run_medians = []
+            run_means = []
+            for run in torch.cat(values.pop(0), dim=1):
+                unit_values = run.t().contiguous()  # (U, S)
+                run_medians.append(unit_values.median(-1).values)
+                if not has_float64(module.device):
+                    unit_values = unit_values.cpu()
+                run_means.append(unit_values.mean(-1, dtype=torch.float64))
             medians.append(torch.stack(run_medians).cpu())
-
-            if not has_float64(module.device):
-                runs = [run.cpu() for run in runs]
-            run_means = [run.mean(-1, dtype=torch.float64) for run in runs]
             means.append(torch.stack(run_means).float().cpu())
 
     widths = tuple(shape[2] for shape in shapes)
@@ -157,19 +159,19 @@ def measure(
 def _passes(shapes: Sequence[torch.Size], batches: int, memory: int) -> list[list[Part]]:
     """Return the (layer, units) that each pass through the samples holds in memory, in order."""
     passes: list[list[Part]] = [[]]
-    left = memory
+    free = memory  # bytes left in the last pass
     for layer, (runs, length, width) in enumerate(shapes):
         size = 4 * runs * length * batches  # bytes of one unit
         start = 0
         while start < width:
-            number = min(width - start, left // size)
+            number = min(width - start, free // size)
             if number < 1:
                 if passes[-1]:
                     passes.append([])
-                    left = memory
-                number = max(1, min(width - start, left // size))
+                    free = memory
+                number = max(1, min(width - start, free // size))
             passes[-1].append((layer, slice(start, start + number)))
-            left -= number * size
+            free -= number * size
             start += number
     return passes
 

@@ -13,16 +13,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from actlab.analysis import comparison, selection
+from actlab.analysis import comparison, published, selection
 from actlab.analysis.columns import columns_of, undirected
 from actlab.analysis.metrics import TESTED
 from actlab.analysis.results import Results
 from actlab.config import metrics
 from actlab.config.class_paths import class_of
+from actlab.config.labels import in_full
 from actlab.config.metric_classes import directions
 from actlab.config.metrics import PARAMETERS
 from actlab.config.paths import ACTIVATION, get_dotted
-from actlab.config.values import as_list, in_full
+from actlab.config.values import as_list
 from actlab.errors import ActlabError
 from actlab.errors.messages import one_line, unknown
 from actlab.stages.opening import planned
@@ -66,7 +67,7 @@ def check(study: Study) -> list[str]:
         raise metrics.no_direction(unknown[0])
     if study.reference:  # the trials of a search have none
         comparison.check_reference(study, [group.point for group in last.groups])
-    comparison.check_published(study)
+    published.check_published(study)
     for figure in study.figures:
         plots.checked(last, figure)
     for probe in study.probes:

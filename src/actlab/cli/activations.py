@@ -14,7 +14,7 @@ from rich.table import Table
 from actlab.activations import entry, names
 from actlab.cli.parser import Parser
 from actlab.errors import ActlabError
-from actlab.reports import style, units
+from actlab.reports import activation_figures, style
 
 
 def main(argv: Sequence[str]) -> None:
@@ -24,14 +24,14 @@ def main(argv: Sequence[str]) -> None:
         path = Path(args.plot)
         if path.suffix not in (".png", ".svg"):
             raise ActlabError(f"cannot draw {path.name!r}: the suffix must be .png or .svg")
-        print(style.write(units.plot_units(), path, dpi=units.DPI))
+        print(style.write(activation_figures.plot_activations(), path, dpi=activation_figures.DPI))
         return
+
     console = Console(file=sys.stdout)
     table = activation_table()
     if not console.is_terminal:  # in a pipe, use the full width of the table
-        console.width = Measurement.get(
-            console, console.options.update_width(10_000), table
-        ).maximum
+        unlimited = console.options.update_width(10_000)
+        console.width = Measurement.get(console, unlimited, table).maximum
     console.print(table)
 
 
@@ -49,16 +49,19 @@ def parser() -> Parser:
 
 
 def activation_table() -> Table:
-    """Return a table of all activations: name, formula, parameters with defaults, stochastic or not, source."""
+    """Return a table of all activations.
+
+    Its columns: name, formula, parameters with defaults, stochastic or not, source.
+    """
     table = Table("name", "formula", "parameters", "stochastic", "source", title="Activations")
     table.columns[0].no_wrap = True
     for name in names():
         registered = entry(name)
-        parameters = ", ".join(map(_with_default, registered.parameters.items()))
+        parameters = map(_with_default, registered.parameters.items())
         table.add_row(
             name,
             registered.formula,
-            parameters,
+            ", ".join(parameters),
             "yes" if registered.stochastic else "no",
             registered.source,
         )
@@ -66,7 +69,10 @@ def activation_table() -> Table:
 
 
 def _with_default(parameter: tuple[str, object]) -> str:
+    """Return the name of a parameter with its default, if it has one."""
     name, default = parameter
     if default is inspect.Parameter.empty:
         return name
-    return f"{name}={default:.4g}" if isinstance(default, float) else f"{name}={default}"
+    if isinstance(default, float):
+        return f"{name}={default:.4g}"
+    return f"{name}={default}"

@@ -1,10 +1,11 @@
-"""The words of ``actlab fit``: what the parser receives, and what the words and config files state."""
+"""The words of ``actlab fit``, as the parser receives them and as the config that they state."""
 
 from __future__ import annotations
 
 import copy
 import math
 import shlex
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -58,29 +59,41 @@ class Option(NamedTuple):
     @property
     def word(self) -> str:
         """The option as one word of a command line."""
-        return self.name if self.value is None else f"{self.name}={self.value}"
+        if self.value is None:
+            return self.name
+        return f"{self.name}={self.value}"
 
 
 def options_of(words: Sequence[str]) -> list[Option]:
-    """Split command-line arguments into options; the value of ``--config`` becomes the path of the file."""
-    options, rest = [], list(words)
-    while rest:
-        word = rest.pop(0)
-        name, equals, value = word.partition("=")
+    """Split command-line arguments into options.
+
+    The value of ``--config`` becomes the path of the file.
+    """
+    options = []
+    remaining = list(words)
+    while remaining:
+        # Read the name, and the value behind an equals sign
+        word = remaining.pop(0)
+        name, equals, text = word.partition("=")
         if not _opens_option(name):
             raise ActlabError(
-                f"unexpected argument {word!r}: write -c FILE for a config and --key VALUE for a value"
+                f"unexpected argument {word!r}: write -c FILE for a config and --key VALUE for a "
+                "value"
             )
-        option = Option(name, value if equals else None, shlex.quote(word))
-        if not equals and rest and not _opens_option(rest[0]) and name != PRINT:
-            value = rest.pop(0)
-            option = Option(name, value, shlex.join([word, value]))
+        value = text if equals else None
+        option = Option(name, value, shlex.quote(word))
+
+        # Read the value in the next word
+        if not equals and name != PRINT and remaining and not _opens_option(remaining[0]):
+            next_word = remaining.pop(0)
+            option = Option(name, next_word, shlex.join([word, next_word]))
         if option.value is None and not option.asks:
             raise ActlabError(f"{name} needs a value: write {name} VALUE")
+
+        # Find the config file
         if name in _CONFIG:
-            option = option._replace(
-                name="--config", value=str(config_file(str(option.value), piped=True))
-            )
+            path = config_file(str(option.value), piped=True)
+            option = option._replace(name="--config", value=str(path))
         options.append(option)
     return options
 
@@ -92,92 +105,133 @@ def _opens_option(word: str) -> bool:
 
 
 class Words:
-    """The words of a command for LightningCLI's parser, and what they state over the config ``base``."""
+    """The words of a command for LightningCLI's parser, and the config that they state.
+
+    Options, config files and the record of a checkpoint become words by the same rules, in their
+    order: a later one overrides an earlier one, and a new class drops the arguments that it does
+    not accept. Types and defaults are the parser's, which runs later.
+
+    Args:
+        options: the options of the command line, config files among them.
+        command: ``fit``, ``validate``, ``test`` or ``predict``.
+        base: a config under all options, such as the record of a checkpoint.
+
+    Attributes:
+        words: for the parser.
+        config: nested values that the words state, without defaults.
+        dropped: keys that a new class does not accept, by the path of this class.
+        checkpoint: ``ckpt_path`` of a config file.
+    """
 
     def __init__(
         self, options: Iterable[Option], command: str, base: Mapping[str, Any] | None = None
     ) -> None:
-        self.words: list[str] = []  # for the parser
-        self.given: dict[str, Any] = {}  # nested values that they state, without defaults
-        self.left_out: dict[
-            str, list[str]
-        ] = {}  # keys that a new class does not accept, by its path
-        self.checkpoint: str | None = None  # `ckpt_path` of a config file
-        places: dict[str, dict[str, Any]] = {}
+        self.words: list[str] = []
+        self.config: dict[str, Any] = {}
+        self.dropped: dict[str, list[str]] = {}
+        self.checkpoint: str | None = None
+
+        # State the values of each source, later ones over earlier ones
+        sources: dict[str, dict[str, Any]] = defaultdict(dict)
         for key, value in (base or {}).items():
-            self._add(key, value, places.setdefault("the checkpoint", {}))
+            self._add(key, value, sources["the checkpoint"])
+
         for option in options:
             if option.name == "--config":
                 path = Path(str(option.value))
-                for key, value in read_mapping(
-                    path, piped=True
-                ).items():  # as words, with the rules of options
-                    located = with_import_paths(_read_if_file(value, path.parent), key)
-                    self._add(key, located, places.setdefault(str(path), {}))
+                values = read_mapping(path, piped=True)
+                for key, value in values.items():
+                    content = _read_if_file(value, path.parent)
+                    self._add(key, with_import_paths(content, key), sources[str(path)])
             elif not option.asks:
-                place = places.setdefault("the command line", {})
-                self._add(_key(option, command), self._value_of(option), place)
-        if sample_replaces_dataset(self.given):
-            check_sample(places)
+                key = _key(option, command)
+                self._add(key, self._value_of(option), sources["the command line"])
+
+        if sample_replaces_dataset(self.config):
+            check_sample(sources)
 
     def _value_of(self, option: Option) -> Any:
+        """Return the value of an option, or the content of a file in place of a section."""
         key = option.name.removeprefix("--")
-        value = value_of(option.value, self.given, key)
+        value = value_of(option.value, self.config, key)
         section, _, argument = key.partition(".")
-        if section in SECTIONS and argument not in ("", "class_path") and section not in self.given:
+        is_argument = argument not in ("", "class_path")
+        if is_argument and section in SECTIONS and section not in self.config:
             raise ActlabError(
                 f"{option.name} is given before its class: give -c FILE or --{section} CLASS first"
             )
-        return with_import_paths(value if argument else _read_if_file(value, Path()), key)
+        if not argument:
+            value = _read_if_file(value, Path())
+        return with_import_paths(value, key)
 
-    def _add(self, key: str, value: Any, place: dict[str, Any]) -> None:
+    def _add(self, key: str, value: Any, source: dict[str, Any]) -> None:
+        """State a value in the config and in its source, and add its word for the parser."""
         if key == "trainer" and isinstance(value, Mapping):  # the parser sets argument by argument
-            for name, item in value.items():
-                self._add(f"trainer.{name}", item, place)
+            for name, argument in value.items():
+                self._add(f"trainer.{name}", argument, source)
             return
         if key == "ckpt_path":  # the parser never sees it
             self.checkpoint = value
             return
+
+        # Complete activations and loggers
         key, value = self._activation(key, value)
         if key.startswith("trainer.logger"):
             value = in_run_folder(value)
-        kept_key = key.removesuffix(".class_path").replace(".init_args", "")
-        before = class_of(get_dotted(self.given, kept_key))
-        for stated in (self.given, place):
-            state(stated, key, value)
-        if before is not None:
-            self._leave_out(kept_key, before, value)
-        self.words.append(f"--{key}={value if isinstance(value, str) else _word(value)}")
 
-    def _leave_out(self, key: str, before: Any, value: Any) -> None:
-        """Remove the arguments that were stated for the class ``before`` and that a new one does not accept."""
-        stated = get_dotted(self.given, key)
-        owner = class_at(self.given, key)
-        if owner is None or not isinstance(stated, dict) or stated["class_path"] == before:
+        # State the value, and drop the arguments of the class that it replaces
+        object_key = key.removesuffix(".class_path").replace(".init_args", "")
+        replaced = class_of(get_dotted(self.config, object_key))
+        state(self.config, key, value)
+        state(source, key, value)
+        if replaced is not None:
+            self._drop(object_key, replaced, value)
+
+        # Write the word for the parser
+        text = value if isinstance(value, str) else _word(value)
+        self.words.append(f"--{key}={text}")
+
+    def _drop(self, key: str, replaced: Any, value: Any) -> None:
+        """Drop the arguments of the class ``replaced`` that the new class does not accept."""
+        # Find what the new class accepts
+        stated = get_dotted(self.config, key)
+        kind = class_at(self.config, key)
+        if kind is None or not isinstance(stated, dict) or stated["class_path"] == replaced:
             return
-        known = parameters(owner)
+        accepted = parameters(kind)
         arguments = stated.get("init_args")
-        if known is None or not isinstance(arguments, dict):
+        if accepted is None or not isinstance(arguments, dict):
             return
 
         # Keep what is stated together with the new class, mistakes too
+        stated_together = None
+        if isinstance(value, Mapping):
+            stated_together = value.get("init_args")
+        earlier = [name for name in arguments if name not in (stated_together or ())]
+
+        # Drop what was stated for the earlier class and does not fit
         path = stated["class_path"]
-        together = value.get("init_args") if isinstance(value, Mapping) else None
-        for name in [name for name in arguments if name not in (together or ())]:
-            where = f"{key}.{name}"
-            if name in known and not mistake(arguments[name], known[name].annotation, where, path):
-                continue
+        for name in earlier:
+            argument_key = f"{key}.{name}"
+            if name in accepted:
+                annotation = accepted[name].annotation
+                if not mistake(arguments[name], annotation, argument_key, path):
+                    continue
             if arguments.pop(name) is not None:
-                self.left_out.setdefault(path, []).append(where)
+                self.dropped.setdefault(path, []).append(argument_key)
 
     def _activation(self, key: str, value: Any) -> tuple[str, Any]:
         """Return the key and value of an activation as a whole, for a parameter of one too."""
-        section, *below = [part for part in key.split(".") if part != "init_args"]
-        is_activation = section == "model" and below[:1] == ["activation"]
-        if not is_activation or not takes_activation_name(class_at(self.given, "model")):
+        parts = [part for part in key.split(".") if part != "init_args"]
+        if parts[:2] != ["model", "activation"]:
             return key, value
-        if len(below) == 2 and below[1] != "class_path":
-            value = Spec.of(get_dotted(self.given, ACTIVATION)).with_params({below[1]: value})
+        if not takes_activation_name(class_at(self.config, "model")):
+            return key, value
+
+        # A parameter changes the activation that was stated before
+        if len(parts) == 3 and parts[2] != "class_path":
+            activation = Spec.of(get_dotted(self.config, ACTIVATION))
+            value = activation.with_params({parts[2]: value})
         if isinstance(value, str | Mapping | Spec):
             value = Spec.of(value).plain
         return ACTIVATION, value
@@ -189,37 +243,43 @@ def _word(value: Any) -> str:
 
 
 def in_run_folder(value: Any) -> Any:
-    """Return the value of ``trainer.logger`` with `RUN_FOLDER` for each ``save_dir`` that a logger requires."""
+    """Return the value of ``trainer.logger`` with `RUN_FOLDER` for each required ``save_dir``."""
     if isinstance(value, list):
         return [in_run_folder(item) for item in value]
-    spec = {"class_path": value} if isinstance(value, str) else value
-    if not isinstance(spec, dict) or not isinstance(path := spec.get("class_path"), str):
+    logger = {"class_path": value} if isinstance(value, str) else value
+    if not isinstance(logger, dict) or not isinstance(logger.get("class_path"), str):
         return value
-    taken, arguments = None, spec.get("init_args") or {}
+
+    # Find out whether the class requires a folder
+    save_dir = None
     with suppress(ActlabError):  # the parser raises it
-        taken = (parameters(find(path, (Logger,), "trainer.logger")) or {}).get("save_dir")
-    if taken is None or not taken.required or not isinstance(arguments, dict):
+        kind = find(logger["class_path"], (Logger,), "trainer.logger")
+        save_dir = (parameters(kind) or {}).get("save_dir")
+    if save_dir is None or not save_dir.required:
         return value
-    return {**spec, "init_args": {"save_dir": RUN_FOLDER, **arguments}}
+
+    arguments = logger.get("init_args") or {}
+    if not isinstance(arguments, dict):
+        return value
+    return {**logger, "init_args": {"save_dir": RUN_FOLDER, **arguments}}
 
 
 def _key(option: Option, command: str) -> str:
+    """Return the dotted key of an option, or raise for a key that no config has."""
     key = option.name.removeprefix("--")
-    if option.name.startswith("--") and key.rstrip("+").partition(".")[0] in (
-        *top_level(command),
-        *MOVED,
-    ):
+    section = key.rstrip("+").partition(".")[0]
+    allowed = (*top_level(command), *MOVED)
+    if option.name.startswith("--") and section in allowed:
         return key
-    known = [
-        f"--{name}" for name in (*top_level(command), *MOVED, "config", "print_config", "help")
-    ]
-    raise unknown("option", option.name.partition(".")[0], known)
+    names = [f"--{name}" for name in (*allowed, "config", "print_config", "help")]
+    raise unknown("option", option.name.partition(".")[0], names)
 
 
 def _read_if_file(value: Any, folder: Path) -> Any:
-    return (
-        read_mapping(folder / value) if isinstance(value, str) and value.endswith(FILES) else value
-    )
+    """Return a value, or the content of the file that it names in a folder."""
+    if isinstance(value, str) and value.endswith(FILES):
+        return read_mapping(folder / value)
+    return value
 
 
 def value_of(text: str | None, config: Mapping[str, Any], key: str) -> Any:
@@ -230,38 +290,57 @@ def value_of(text: str | None, config: Mapping[str, Any], key: str) -> Any:
         return text
 
 
-def state(given: dict[str, Any], key: str, value: Any) -> None:
-    """Merge a value at a dotted key, below a list of its last item, into nested values; ``+`` appends."""
+def state(config: dict[str, Any], key: str, value: Any) -> None:
+    """Merge a value at a dotted key into nested values.
+
+    Below a list, a key is a key of its last item. A ``+`` at the end of the key appends.
+    """
     *path, last = key.removesuffix(".class_path").split(".")
-    node = given
+
+    # Go down to the mapping of the last part
+    node = config
     for part in path:
-        holder: Any = inside(node, part)
-        place: Any = part
+        holder = inside(node, part)
         child = holder.get(part)
         if isinstance(child, list) and child:
-            holder, child, place = child, child[-1], -1
-        holder[place] = node = (
-            child if isinstance(child, dict) else {"class_path": child} if child else {}
-        )
+            node = _as_object(child[-1])
+            child[-1] = node
+        else:
+            node = _as_object(child)
+            holder[part] = node
+
+    # Set the value, or append to it
     name = last.removesuffix("+")
     holder = inside(node, name)
     before = holder.get(name)
-    if name != last:
-        holder[name] = [*(as_list(before) if before else ()), *as_list(value)]
+    if name == last:
+        holder[name] = _merged(before, value)
     else:
-        holder[name] = _overlaid(before, value)
+        items = as_list(before) if before else []
+        holder[name] = [*items, *as_list(value)]
 
 
-def _overlaid(before: Any, value: Any) -> Any:
+def _as_object(value: Any) -> dict[str, Any]:
+    """Return the mapping that describes an object: itself, of a class path, or an empty one."""
+    if isinstance(value, dict):
+        return value
+    if value:
+        return {"class_path": value}
+    return {}
+
+
+def _merged(before: Any, value: Any) -> Any:
+    """Return a value over an earlier one; of objects, the arguments are merged."""
     if isinstance(before, dict) and "class_path" in before and isinstance(value, str):
         value = {"class_path": value}
     if not (isinstance(before, dict) and isinstance(value, Mapping) and OBJECT & before.keys()):
         return copy.deepcopy(value)
-    old, new = before.get("init_args"), value.get("init_args")
-    if not (isinstance(old, dict) and isinstance(new, Mapping)):
-        return {**before, **value}
-    return {
-        **before,
-        **value,
-        "init_args": {**old, **{k: _overlaid(old.get(k), v) for k, v in new.items()}},
-    }
+
+    merged = {**before, **value}
+    arguments_before = before.get("init_args")
+    arguments = value.get("init_args")
+    if isinstance(arguments_before, dict) and isinstance(arguments, Mapping):
+        merged["init_args"] = dict(arguments_before)
+        for name, argument in arguments.items():
+            merged["init_args"][name] = _merged(arguments_before.get(name), argument)
+    return merged

@@ -11,24 +11,25 @@ from rich.text import Text
 
 from actlab.checks.rows import NAMES, REQUIRED, Property
 from actlab.cli.parser import Parser
-from actlab.config.values import label
+from actlab.config.labels import label
 from actlab.engines.running import untried
 from actlab.engines.workers import EndedError, Worker
 from actlab.errors import ActlabError
 from actlab.studies.reading import ACTIVATION_FORMS, activation
 
 _MARKS = {True: ("ok", "green"), False: ("FAILS", "red"), None: ("", "")}
-_NOTE = """\
-The first three rows are requirements: `actlab study run` rejects an activation that violates one. All other
-rows are information, in evaluation mode."""
+_NOTE = (
+    "The first three rows are requirements: `actlab study run` rejects an activation that violates "
+    "one. All other\nrows are information, in evaluation mode."
+)
 
 
 def parser() -> Parser:
     """Return the command line of ``actlab check``."""
     command = Parser(
         prog="actlab check",
-        description="Measure properties of one activation in seconds: requirements, derivatives, precision, "
-        "state, stacking, cost.",
+        description="Measure properties of one activation in seconds: requirements, derivatives, "
+        "precision, state, stacking, cost.",
         examples=[
             "actlab check ./my_activation.py:MyActivation",
             "actlab check '{name: elu, alpha: 0.5}'",
@@ -39,32 +40,42 @@ def parser() -> Parser:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print the table, measured in a child process, which the activation may end; return 1 if it fails."""
-    given = parser().parse_args(argv).activation
-    spec = activation(given)
+    """Print the table, measured in a child process, which the activation may end.
+
+    Returns:
+        1 if the activation violates a requirement, else 0.
+    """
+    text = parser().parse_args(argv).activation
+    spec = activation(text)
+
+    # Measure the rows, as far as the process gets
     rows: list[Property] = []
+    report = "actlab.checks.properties:report_rows"
     try:
         with Worker() as helper:
-            helper.call(
-                "actlab.checks.properties:report_rows", spec, on=lambda _, row: rows.append(row)
-            )
+            helper.call(report, spec, on=lambda _, row: rows.append(row))
     except EndedError as ended:
         if len(rows) < len(REQUIRED):
             raise ActlabError(untried(f"activation {label(spec)}", ended)) from ended
-        _print(given, rows)
-        row = NAMES[len(rows)]
-        raise ActlabError(f"{row!r} cannot be measured: the process {ended.how}") from ended
-    _print(given, rows)
+        _print(text, rows)
+        missing = NAMES[len(rows)]
+        raise ActlabError(f"{missing!r} cannot be measured: the process {ended.how}") from ended
+
+    _print(text, rows)
     print(_NOTE)
-    if failed := [row.name for row in rows if row.required and row.ok is False]:
-        print(f"Studies reject this activation: {', '.join(failed)}.")
-    return int(bool(failed))
+    violated = [row.name for row in rows if row.required and row.ok is False]
+    if violated:
+        print(f"Studies reject this activation: {', '.join(violated)}.")
+        return 1
+    return 0
 
 
 def _print(title: str, rows: Sequence[Property]) -> None:
+    """Print the rows as a table, with a line below the requirements."""
     console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
     if not console.is_terminal:
         console.width = 160
+
     table = Table(
         box=None, show_header=False, padding=(0, 2, 0, 0), title=title, title_justify="left"
     )
@@ -73,4 +84,5 @@ def _print(title: str, rows: Sequence[Property]) -> None:
         table.add_row(row.name, Text(word, style=colour), row.text)
         if number == len(REQUIRED):
             table.add_section()
+
     console.print(table)

@@ -17,11 +17,13 @@ RESUMED = dict.fromkeys(("study", "tune", "scoreboard"), "the same command resum
 USAGE = """\
 usage: actlab COMMAND …
 
-  fit | validate | test | predict   one network:      actlab fit -c mnist_classifier --data.sample true
+  fit | validate | test | predict   one network:      actlab fit -c mnist_classifier \
+--data.sample true
   study new | plan | status | run | show | report | clean | wandb | schema
                                     many runs:        actlab study run gelu_mnist_classifier --smoke
   check                             one activation:   actlab check ./mine.py:Mine
-  tune                              its parameters:   actlab tune demo --activation elu --search alpha=0.1..3
+  tune                              its parameters:   actlab tune demo --activation elu \
+--search alpha=0.1..3
   scoreboard                        over tasks:       actlab scoreboard --activation ./mine.py:Mine
   report                            all studies:      actlab report --runs-dir runs
   data list | fetch                 the data:         actlab data fetch twitter_pos

@@ -15,9 +15,9 @@ from actlab.storage.paths import cache_folder
 class PaperData(NamedTuple):
     """A dataset of the papers."""
 
-    what: str
+    content: str
     source: str
-    get: str  # how to get the data; continues a sentence that begins with the dataset's name
+    access: str  # how to get the data; continues a sentence that begins with the dataset's name
 
 
 def main(argv: Sequence[str]) -> None:
@@ -25,17 +25,19 @@ def main(argv: Sequence[str]) -> None:
     args = parser().parse_args(argv)
     if args.command == "list":
         for name, data in DATA.items():
-            print(f"{name}: {data.what}, from {data.source}\n    {data.get}")
+            print(f"{name}: {data.content}, from {data.source}\n    {data.access}")
         print(
-            f"Decoded data is cached in {cache_folder(None)}. Every dataset has a sample: data.sample=true."
+            f"Decoded data is cached in {cache_folder(None)}. Every dataset has a sample: "
+            "data.sample=true."
         )
         return
+
     if args.name not in DATA:
         raise unknown("dataset", args.name, DATA)
     if args.name == "twitter_pos":
         print(*twitter_pos.fetch(args.folder), sep="\n")
     else:
-        raise ActlabError(f"this command cannot fetch {args.name}: it {DATA[args.name].get}")
+        raise ActlabError(f"this command cannot fetch {args.name}: it {DATA[args.name].access}")
 
 
 def parser() -> Parser:
@@ -61,7 +63,10 @@ def parser() -> Parser:
 
 
 FETCH = "MNIST, CIFAR and WikiText are downloaded from the hub on first use by a run."
-_HUB = "is downloaded from the hub on first use; or set data.dataset to a folder with its parquet files"
+_HUB = (
+    "is downloaded from the hub on first use; or set data.dataset to a folder with its parquet "
+    "files"
+)
 DATA = {
     "mnist": PaperData(
         "70,000 handwritten digits, 28×28",
@@ -92,7 +97,8 @@ DATA = {
     "wikitext": PaperData(
         "44,836 lines of Wikipedia, read as bytes (wikitext-2-raw-v1)",
         "the hub, Salesforce/wikitext",
-        "is downloaded from the hub on first use; or set data.dataset to any text file or folder of text files",
+        "is downloaded from the hub on first use; or set data.dataset to any text file or folder "
+        "of text files",
     ),
     "timit": PaperData(
         "6,300 spoken sentences with their phones",

@@ -31,18 +31,29 @@ class ReaderGoneError(Exception):
 
 @contextmanager
 def printing() -> Iterator[Callable[[], bool]]:
-    """Prepare standard output for a command; yield a function that returns whether its reader has exited."""
+    """Prepare standard output for a command, and flush it afterwards.
+
+    Yields:
+        A function that returns whether the reader of the output has exited.
+
+    Raises:
+        ReaderGoneError: the reader has exited.
+        OSError: the output cannot be written, such as to a full disk.
+    """
     if sys.stdout is None:  # closed, as by `>&-`
-        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  (open until the process ends)
+        # Open until the process ends
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
         codecs.register_error("actlab", _replaced)
         sys.stdout.reconfigure(errors="actlab")
+
     try:
-        # Which stays when rich replaces a broken pipe by a null device
+        # This copy stays when rich replaces a broken pipe by a null device
         pipe = os.dup(sys.stdout.fileno())
     except (OSError, ValueError):  # not a file
         pipe = None
     nobody_reads = partial(_is_reader_gone, pipe)
+
     try:
         yield nobody_reads
     except BrokenPipeError as error:
@@ -51,14 +62,16 @@ def printing() -> Iterator[Callable[[], bool]]:
         raise
     finally:
         try:
-            # Python itself would only after the program, too late to report a full disk
+            # Python itself would flush after the program, too late to report a full disk
             sys.stdout.flush()
         except OSError as error:
-            # Or Python would write the buffer again at exit
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, sys.stdout.fileno())
-            os.close(nowhere)
-            raise (ReaderGoneError() if nobody_reads() else error) from error
+            # Else Python would write the buffer again at exit
+            null_device = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null_device, sys.stdout.fileno())
+            os.close(null_device)
+            if nobody_reads():
+                raise ReaderGoneError from error
+            raise
         finally:
             if pipe is not None:
                 os.close(pipe)
@@ -67,14 +80,16 @@ def printing() -> Iterator[Callable[[], bool]]:
 def _replaced(error: UnicodeError) -> tuple[str, int]:
     """Return what stands for characters that an output cannot show: plain ones, else ``?``."""
     assert isinstance(error, UnicodeEncodeError)
-    return "".join(
-        _PLAIN.get(character, "?") for character in error.object[error.start : error.end]
-    ), error.end
+    unprintable = error.object[error.start : error.end]
+    text = "".join(_PLAIN.get(character, "?") for character in unprintable)
+    return text, error.end
 
 
 def _is_reader_gone(pipe: int | None) -> bool:
+    """Return whether no process reads a pipe; False without a pipe."""
     if pipe is None or not hasattr(select, "poll"):
         return False
     poll = select.poll()
     poll.register(pipe, select.POLLOUT)
-    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
+    ended = select.POLLERR | select.POLLHUP
+    return any(event & ended for _, event in poll.poll(0))

@@ -1,5 +1,6 @@
-"""Estimate the time that a study still needs on this machine while it is idle, from updates timed now.
+"""Estimate the time that a study still needs on this machine while it is idle.
 
+Updates of the study are timed for it.
 On the CPU the processor time of an update counts, because wall time grows with what other programs
 do.
 """
@@ -37,28 +38,48 @@ class Timing(NamedTuple):
     seconds: Mapping[Point, float]  # of an update, by grid point without tuned keys
     updates: int  # per epoch
 
-    def of(self, runs: Sequence[Run]) -> float:
-        """Return the seconds that runs take one by one, for updates only; 0 for a run that was not timed."""
-        tune = self.study.select.tune
-        each = (self.seconds.get(run.point.without(tune), 0.0) * (run.epochs or 1) for run in runs)
-        return sum(each) * self.updates
+    def seconds_of(self, runs: Sequence[Run]) -> float:
+        """Return the seconds that runs take one by one, for updates only.
+
+        A run that was not timed counts 0.
+        """
+        tuned_keys = self.study.select.tune
+        total = 0.0
+        for run in runs:
+            seconds = self.seconds.get(run.point.without(tuned_keys), 0.0)
+            total += seconds * (run.epochs or 1)
+        return total * self.updates
 
 
 def measure(study: Study, todo: Sequence[Run], helper: Worker | Inline, rounds: int) -> Timing:
-    """Time updates of each grid point of some runs, ``rounds`` times; ``helper`` calls the study's code."""
-    faults, _ = faults_of(todo, helper)
-    able = [run for run in todo if run.id not in faults]
-    if not able:
-        raise NoEstimateError("no run can be trained: " + "; ".join(dict.fromkeys(faults.values())))
-    tune = study.select.tune
-    measured = measure_costs(helper, able, study, tune, rounds=rounds, processor=True)
-    seconds = {
-        Point(cost["point"]).without(tune): cost["seconds_per_update"]
-        + cost.get("seconds_added", 0)
-        for cost in measured
-        if "failed" not in cost
-    }
-    updates = helper.call("actlab.checks.cost:updates_of", able[0])
+    """Time updates of each grid point of some runs.
+
+    Args:
+        study: the study.
+        todo: the runs.
+        helper: calls the study's code.
+        rounds: how often each grid point is timed.
+
+    Raises:
+        NoEstimateError: no run can be trained, or the number of updates is unknown.
+    """
+    # Leave out runs that cannot be trained
+    faults, known = faults_of(todo, helper)
+    trainable = [run for run in todo if run.id not in faults]
+    if not trainable:
+        reasons = "; ".join(dict.fromkeys(faults.values()))
+        raise NoEstimateError(f"no run can be trained: {reasons}")
+
+    # Time an update at each grid point
+    tuned_keys = study.select.tune
+    seconds = {}
+    costs = measure_costs(helper, trainable, study, tuned_keys, rounds=rounds, processor=True)
+    for cost in costs:
+        if "failed" not in cost:
+            point = Point(cost["point"]).without(tuned_keys)
+            seconds[point] = cost["seconds_per_update"] + cost.get("seconds_added", 0)
+
+    updates = known.updates_of(trainable[0])
     if not seconds or updates is None:
         raise NoEstimateError(
             "no time estimate: the model is not an actlab task, or the size of the data is unknown"
@@ -67,17 +88,23 @@ def measure(study: Study, todo: Sequence[Run], helper: Worker | Inline, rounds: 
 
 
 def remaining(folder: StudyFolder, helper: Worker | Inline, rounds: int) -> float:
-    """Return the seconds that the unfinished runs of all stages take one by one, for updates only."""
-    study, ready = folder.study, opening.opened(folder, store=False).stages
-    todo = [run.run for run in ready[-1].runs if not run.finished]
-    later = study.stages[len(ready) :]
-    if not todo and not later:
+    """Return the seconds of updates of the unfinished runs of all stages, trained one by one."""
+    study = folder.study
+    stages = opening.opened(folder, store=False).stages
+    current = stages[-1]
+    todo = [run.run for run in current.runs if not run.finished]
+    later_stages = study.stages[len(stages) :]
+    if not todo and not later_stages:
         return 0.0
-    timing = measure(ready[-1].study, todo or ready[-1].study.runs(), helper, rounds)
-    total = timing.of(todo)
-    for stage in later:  # one setting of each group, and the stage's own seeds and length
-        for group in groups(opening.whole(study, replace(stage, seeds=stage.seeds[:1]))):
-            total += timing.of(group.settings[0].runs[:1]) * len(stage.seeds)
+
+    timing = measure(current.study, todo or current.study.runs(), helper, rounds)
+    total = timing.seconds_of(todo)
+
+    # Later stages train one setting of each group, with their own seeds and length
+    for stage in later_stages:
+        one_seed = replace(stage, seeds=stage.seeds[:1])
+        for group in groups(opening.whole(study, one_seed)):
+            total += timing.seconds_of(group.settings[0].runs[:1]) * len(stage.seeds)
     return total
 
 
@@ -85,16 +112,17 @@ def timed(studies: Sequence[Study], runs: Path, worker: Worker | Inline) -> dict
     """Print and return how many seconds each study will take on an idle machine, by its name."""
     times: dict[str, float] = {}
     for study in studies:
-        begun = worker.call("time:process_time")
+        start = worker.call("time:process_time")
         try:
             updates = remaining(StudyFolder(study, runs / study.name), worker, _ROUNDS)
         except NoEstimateError as reason:
             print(f"{study.name}: {reason}")
             continue
+
         # All else takes about twice as long as trying and timing the updates here. Other programs
         # do not add to the time of the processor, which begins from 0 in a new worker.
-        taken = max(0.0, worker.call("time:process_time") - begun)
-        times[study.name] = updates + 2 * taken
+        elapsed = max(0.0, worker.call("time:process_time") - start)
+        times[study.name] = updates + 2 * elapsed
         print(f"{study.name}: about {duration(times[study.name])}")
 
     untimed = [study.name for study in studies if study.name not in times]

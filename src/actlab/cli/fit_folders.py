@@ -18,6 +18,7 @@ from actlab.config.values import as_list
 from actlab.errors import ActlabError
 from actlab.storage.checkpoints import read
 
+LIGHTNING_WORDS = ("best", "last", "hpc")  # values of ckpt_path that are not paths
 # Trainer arguments that do not change the name of a run: length of training, extent of evaluation,
 # plugins.
 _NOT_TRAINED = (
@@ -27,58 +28,79 @@ _NOT_TRAINED = (
 
 
 def name_of(config: Mapping[str, Any]) -> str:
-    """Return the name of a run's folder by its resolved config, such as ``elu-seed3-5d0f1a9c2b7e4a61``."""
-    trainer = {
-        key: value
-        for key, value in (config.get("trainer") or {}).items()
-        if key not in _NOT_TRAINED
-    }
-    callbacks = as_list(trainer.get("callbacks") or [])  # Lightning takes one without a list
+    """Return the name of a run's folder by its resolved config.
+
+    It is a name such as ``elu-seed3-5d0f1a9c2b7e4a61``.
+    """
+    # Keep the arguments of the Trainer that change the numbers
+    trainer = dict(config.get("trainer") or {})
+    for key in _NOT_TRAINED:
+        trainer.pop(key, None)
+    callbacks = as_list(trainer.get("callbacks") or [])  # Lightning accepts one without a list
     trainer["callbacks"] = [
-        c for c in callbacks if not str(c.get("class_path")).endswith("Checkpoint")
+        callback
+        for callback in callbacks
+        if not str(callback.get("class_path")).endswith("Checkpoint")
     ]
-    trained = {**{key: config[key] for key in (SEED, *SECTIONS)}, "trainer": trainer}
-    digest = identity.identity_of(identity.counted(trained, {}), {})[: identity.DIGITS]
-    activation = (config["model"].get("init_args") or {}).get("activation")
-    label = _label(activation or config["model"]["class_path"].rpartition(".")[-1])
+
+    # Compute their digest
+    trained = {key: config[key] for key in (SEED, *SECTIONS)}
+    trained["trainer"] = trainer
+    counted = identity.counted(trained, {})
+    digest = identity.identity_of(counted, {})[: identity.DIGITS]
+
+    # Put the activation in front, or the class of a model without one
+    model = config["model"]
+    activation = (model.get("init_args") or {}).get("activation")
+    label = _label(activation or model["class_path"].rpartition(".")[-1])
     return f"{label}-seed{config[SEED]}-{digest}"
 
 
 def _label(value: Any) -> str:
+    """Return an activation or an argument of one as part of a file name."""
     if isinstance(value, Mapping):
-        rest = [f"{key}{item}" for key, item in value.items() if key != "name"]
-        return "-".join([_label(value.get("name")), *map(_label, rest)])
-    return re.sub(r"[^\w.=]+", "-", re.split(r"[:/]", str(value))[-1])
+        parts = [_label(value.get("name"))]
+        for key, item in value.items():
+            if key != "name":
+                parts.append(_label(f"{key}{item}"))
+        return "-".join(parts)
+    last_part = re.split(r"[:/]", str(value))[-1]
+    return re.sub(r"[^\w.=]+", "-", last_part)
 
 
 def folder_for(root: Path, name: str, resumed: str | None = None) -> Path:
-    """Return the folder of the checkpoint that is ``resumed``, or a new one: no checkpoint is overwritten."""
+    """Return the folder of the checkpoint that is ``resumed``, or a new one.
+
+    No checkpoint is overwritten.
+    """
     folders = (_numbered_folder(root, name, number) for number in count())
     used = list(takewhile(newest_first, folders))
     if resumed in ("last", "best"):
         return used[-1] if used else root / name
-    for folder in used if resumed else ():
-        if folder_of(Path(str(resumed)).resolve()) == folder.resolve():
-            return folder
+
+    if resumed:
+        checkpoint = Path(resumed).resolve()
+        for folder in used:
+            if folder_of(checkpoint) == folder.resolve():
+                return folder
     return _numbered_folder(root, name, len(used))
 
 
 def folder_of(checkpoint: Path) -> Path:
     """Return the folder of the run that a checkpoint belongs to."""
     for parent in checkpoint.parents:
-        if parent.name == "checkpoints" and (
-            parent == checkpoint.parent or _has_config(parent.parent)
-        ):
+        if parent.name != "checkpoints":
+            continue
+        has_config = (parent.parent / "config.yaml").is_file()
+        if parent == checkpoint.parent or has_config:
             return parent.parent
     return checkpoint.parent
 
 
-def _has_config(folder: Path) -> bool:
-    return (folder / "config.yaml").is_file()
-
-
 def _numbered_folder(root: Path, name: str, number: int) -> Path:
-    return root / (f"{name}-{number}" if number else name)
+    if number == 0:
+        return root / name
+    return root / f"{name}-{number}"
 
 
 def newest_first(folder: Path) -> list[Path]:
@@ -98,20 +120,30 @@ def by_age(files: Iterable[Path]) -> list[Path]:
     )
 
 
-def checkpoint_in(folder: Path, which: str, resumes: bool) -> Path:
-    """Return the ``last`` checkpoint of a run, which is its newest, or the ``best`` one that is recorded in it.
+def checkpoint_at(path: str | None) -> Mapping[str, Any]:
+    """Return what a checkpoint holds; an empty mapping if there is no path."""
+    if path is None or path in LIGHTNING_WORDS:
+        return {}
+    return read(path)
+
+
+def checkpoint_in(folder: Path, word: str, resumes: bool) -> Path:
+    """Return the ``last`` checkpoint of a run, which is its newest, or the recorded ``best`` one.
 
     A fit that ``resumes`` passes over checkpoints of weights alone.
     """
     files = newest_first(folder)
     if not files:
         raise ActlabError(
-            f"there is no checkpoint {which!r} of this run in {str(folder)!r}: "
+            f"there is no checkpoint {word!r} of this run in {str(folder)!r}: "
             "omit --ckpt_path to start the run, or give the path of a checkpoint"
         )
-    if which == "last":
-        usable = (file for file in files if not resumes or "optimizer_states" in read(file))
-        return next(usable, files[0])
+    if word == "last":
+        for file in files:
+            if not resumes or "optimizer_states" in read(file):
+                return file
+        return files[0]
+
     # A fit that resumed without -c replaced the last one and monitored nothing; each best one
     # records itself.
     for file in files:
@@ -119,8 +151,8 @@ def checkpoint_in(folder: Path, which: str, resumes: bool) -> Path:
             # No monitor, no best checkpoint.
             if not isinstance(state, Mapping) or not state.get("monitor"):
                 continue
-            path = Path(state.get("best_model_path") or "")
+            recorded = Path(state.get("best_model_path") or "").as_posix()
             for target in files:  # the folder may have moved since
-                if path.as_posix().endswith(f"/{target.relative_to(folder).as_posix()}"):
+                if recorded.endswith(f"/{target.relative_to(folder).as_posix()}"):
                     return target
     raise ActlabError(f"the run in {str(folder)!r} kept no best checkpoint: give last or a path")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-import itertools
 import pydoc
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -13,7 +13,8 @@ from typing import Any
 
 from actlab.analysis.wording import few
 from actlab.config.class_paths import import_path
-from actlab.config.values import canonical, label, printer
+from actlab.config.labels import label, printer
+from actlab.config.values import canonical
 from actlab.errors import ActlabError
 from actlab.storage.logger_ids import has_id, id_in
 from actlab.studies.plan import Run
@@ -28,9 +29,12 @@ NAMES = {
 
 @dataclass(frozen=True)
 class Loggers:
-    """Factory of loggers, one per run; of plain values, so that it can be sent to worker processes."""
+    """Factory of loggers, one per run.
 
-    path: str  # of the logger's class
+    It holds plain values, so that it can be sent to worker processes.
+    """
+
+    path: str  # import path of the logger's class
     group: str  # the study's name
     root: Path
     tags: tuple[str, ...]
@@ -42,21 +46,27 @@ class Loggers:
         """Return the logger of a run."""
         from actlab.config.plain_values import plain
 
+        # Build the logger with the arguments that its class accepts
         kind = pydoc.locate(self.path)
         settings = {
             "save_dir": str(self.root),
             "name": run.id,
             "group": self.group,
             "id": id_in(self.root / run.id),
-            "tags": [*self.tags, self._text("", run.unit)[:64]],
+            "tags": [*self.tags, self._text("", run.spelling)[:64]],
             "job_type": "run",
             "modes": self.modes,
         }
         accepted = inspect.signature(kind).parameters  # type: ignore[arg-type]
-        logger = kind(**{key: value for key, value in settings.items() if key in accepted})  # type: ignore[operator]
-        words = {"setting": run.point.in_words(text=self._text)}
-        words |= {"activation": self._text("", run.unit)} if run.unit else {}
-        logger.log_hyperparams({**plain(run.config), **words})
+        arguments = {key: value for key, value in settings.items() if key in accepted}
+        logger = kind(**arguments)  # type: ignore[operator]
+
+        # Log the config, the setting and the activation
+        hyperparameters = plain(run.config)
+        hyperparameters["setting"] = run.point.in_words(text=self._text)
+        if run.spelling:
+            hyperparameters["activation"] = self._text("", run.spelling)
+        logger.log_hyperparams(hyperparameters)
         return logger
 
     def _text(self, key: str, value: Any) -> str:
@@ -64,51 +74,75 @@ class Loggers:
 
 
 def logger_factory(name: str | None, folder: StudyFolder) -> Loggers | None:
-    """Return a factory of loggers for the runs of a study: one of `NAMES`, or any class by its import path."""
+    """Return a factory of loggers for the runs of a study.
+
+    ``name`` is one of `NAMES`, or the import path of any logger class of Lightning.
+    """
     if name is None:
         return None
     from pytorch_lightning.loggers import Logger, TensorBoardLogger
 
+    # Find the class
     path = NAMES.get(name) or import_path(name) or name
     kind = pydoc.locate(path)
     if not (isinstance(kind, type) and issubclass(kind, Logger)):
         raise ActlabError(
-            f"--logger {name!r} is not a Lightning logger class: give {', '.join(NAMES)} or an import path, "
-            f"such as {NAMES['csv']}"
+            f"--logger {name!r} is not a Lightning logger class: give {', '.join(NAMES)} or an "
+            f"import path, such as {NAMES['csv']}"
         )
-    if issubclass(kind, TensorBoardLogger) and not any(
-        map(find_spec, ("tensorboard", "tensorboardX"))
-    ):
+    has_tensorboard = find_spec("tensorboard") or find_spec("tensorboardX")
+    if issubclass(kind, TensorBoardLogger) and not has_tensorboard:
         raise ActlabError(
             f"--logger {name} requires the package tensorboard: pip install 'actlab[tensorboard]'"
         )
+
     study = folder.study
-    known = {name: mode for name, mode in study.modes.items() if mode}
-    return Loggers(path, study.name, folder.path, study.tags, known, _distinct_texts(study.runs()))
+    modes = {metric: mode for metric, mode in study.modes.items() if mode}
+    texts = _distinct_texts(study.runs())
+    return Loggers(path, study.name, folder.path, study.tags, modes, texts)
 
 
 def unlogged(stages: Sequence[StudyFolder]) -> str:
     """Return a line about the finished runs that no logger has logged; empty without any."""
-    finished = [run for stage in stages for run in stage.runs if run.finished]
+    finished = []
+    for stage in stages:
+        finished += [run for run in stage.runs if run.finished]
     names = [run.id for run in finished if not has_id(run.path)]
     if not names:
         return ""
     return (
-        f"{len(names)} of {len(finished)} finished runs have no log, because they were trained without "
-        f"--logger: {few(names)}. Use another --runs-dir to train and log them again."
+        f"{len(names)} of {len(finished)} finished runs have no log, because they were trained "
+        f"without --logger: {few(names)}. Use another --runs-dir to train and log them again."
     )
 
 
 def _distinct_texts(runs: Sequence[Run]) -> dict[str, str]:
-    """Return texts of grid values with equal labels: the shortest path endings that distinguish them."""
+    """Return the shortest endings of paths that distinguish grid values of one label."""
+    values_by_key: dict[str, list[Any]] = defaultdict(list)
+    for run in runs:
+        for key, value in run.point.items():
+            values_by_key[key].append(value)
+
     texts: dict[str, str] = {}
-    for key in dict.fromkeys(key for run in runs for key in run.point):
-        values = [run.point[key] for run in runs if key in run.point]
-        text = printer(values)
-        full = {canonical(v): text(v) for v in values if text(v) != label(v)}
-        ends = (
-            {who: "/".join(t.split("/")[-n:]) for who, t in full.items()}
-            for n in itertools.count(1)
-        )
-        texts |= next(short for short in ends if len({*short.values()}) == len({*full.values()}))
+    for values in values_by_key.values():
+        # Find the values whose label is ambiguous
+        write = printer(values)
+        full_texts = {}
+        for value in values:
+            if write(value) != label(value):
+                full_texts[canonical(value)] = write(value)
+
+        # Lengthen the endings until they differ
+        number = len(set(full_texts.values()))
+        length = 1
+        endings = _endings(full_texts, length)
+        while len(set(endings.values())) < number:
+            length += 1
+            endings = _endings(full_texts, length)
+        texts |= endings
     return texts
+
+
+def _endings(paths: Mapping[str, str], length: int) -> dict[str, str]:
+    """Return the last parts of paths, ``length`` of each."""
+    return {key: "/".join(path.split("/")[-length:]) for key, path in paths.items()}

@@ -11,8 +11,12 @@ _EXAMPLES = "examples:"
 
 
 class _Help(argparse.HelpFormatter):
+    """Fill paragraphs, except the examples."""
+
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        return text if text.startswith(_EXAMPLES) else super()._fill_text(text, width, indent)
+        if text.startswith(_EXAMPLES):
+            return text  # a command stays on its line
+        return super()._fill_text(text, width, indent)
 
 
 class Parser(argparse.ArgumentParser):
@@ -21,7 +25,8 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *args: Any, examples: Sequence[str] = (), **options: Any) -> None:
         if examples:
             options["epilog"] = "\n  ".join([_EXAMPLES, *examples])
-        super().__init__(*args, **{"formatter_class": _Help, **options})
+        options.setdefault("formatter_class", _Help)
+        super().__init__(*args, **options)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:

@@ -16,9 +16,8 @@ from actlab.errors import ActlabError
 from actlab.random.positions import Position
 from actlab.storage.files import replacing
 
-PROBABILITY = (
-    "probability"  # a model's attribute `prediction`, if it predicts probabilities of classes
-)
+# A model's attribute `prediction`, if it predicts probabilities of classes.
+PROBABILITY = "probability"
 
 
 class PredictionTable(BasePredictionWriter):
@@ -48,10 +47,15 @@ class PredictionTable(BasePredictionWriter):
                 f"predict on one device, not {trainer.world_size}: give --trainer.devices 1"
             )
         self.parts: list[pd.DataFrame] = []
+
+        # Find the names of classes and files
         dataset = getattr(trainer.predict_dataloaders, "dataset", None)
-        module_names = getattr(trainer.datamodule, "class_names", None)  # type: ignore[attr-defined]
-        classes = module_names or getattr(dataset, "classes", None)
-        self.classes = classes if isinstance(classes, Sequence) else None
+        datamodule = trainer.datamodule  # type: ignore[attr-defined]
+        class_names = getattr(datamodule, "class_names", None)
+        classes = class_names or getattr(dataset, "classes", None)
+        if not isinstance(classes, Sequence):
+            classes = None
+        self.classes: Sequence[str] | None = classes
         self.files = files_of(dataset)
 
     def write_on_batch_end(
@@ -69,15 +73,18 @@ class PredictionTable(BasePredictionWriter):
             raise ActlabError(
                 "predictions of several dataloaders do not fit one table: give one dataloader"
             )
-        name = str(getattr(pl_module, "prediction", "output"))
-        # Of actlab's datamodules; others give a list or None
+
+        # Number the samples: actlab's datamodules do, others give a list or None
         if isinstance(batch_indices, Position):
             batch_indices = batch_indices.index.tolist()
-        before = sum(map(len, self.parts))
-        found = rows(prediction, batch, name, batch_indices or before, self.classes)
+        previous = sum(map(len, self.parts))
+
+        name = str(getattr(pl_module, "prediction", "output"))
+        table = rows(prediction, batch, name, batch_indices or previous, self.classes)
         if self.files is not None and batch_indices:
-            found.insert(1, "file", [self.files[number] for number in found["index"]])
-        self.parts.append(found)
+            files = [self.files[number] for number in table["index"]]
+            table.insert(1, "file", files)
+        self.parts.append(table)
 
     def on_predict_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Write the file and print its path."""
@@ -103,53 +110,78 @@ def rows(
 ) -> pd.DataFrame:
     """Return the rows of a batch of ``B`` samples; see `PredictionTable` for the columns.
 
-    The prediction has shape ``(B, …)``, or maps names to such tensors. A second item of the batch
-    that is a tensor of ``B`` rows is the label. ``index`` is that of each sample in the dataset, or
-    of the first one. ``classes`` are the names of the K classes, if they have any.
+    Args:
+        prediction: tensor of shape ``(B, …)``, or a mapping of names to such tensors.
+        batch: a batch of the datamodule; a second item that is a tensor of ``B`` rows is the label.
+        name: name of the prediction.
+        index: number of each sample in the dataset, or of the first sample.
+        classes: names of the K classes, if they have any.
+
+    Raises:
+        ActlabError: the prediction is not a tensor, or tensors of one length.
     """
-    parts = prediction if isinstance(prediction, Mapping) and prediction else {name: prediction}
-    first = next(iter(parts.values()))
+    parts: Mapping[str, Any] = {name: prediction}
+    if isinstance(prediction, Mapping) and prediction:
+        parts = prediction
+    leading = next(iter(parts.values()))
     for part in parts.values():
-        if not isinstance(part, Tensor) or part.dim() == 0 or len(part) != len(first):
+        if not isinstance(part, Tensor) or part.dim() == 0 or len(part) != len(leading):
             raise ActlabError(
-                f"a prediction of type {type(part).__name__} does not fit a table: let predict_step return a "
-                "tensor whose first dimension is the batch, or a dictionary of such tensors"
+                f"a prediction of type {type(part).__name__} does not fit a table: let "
+                "predict_step return a tensor whose first dimension is the batch, or a dictionary "
+                "of such tensors"
             )
 
-    size = len(first)
-    positions = list(range(index, index + size)) if isinstance(index, int) else list(index)
-    cells: dict[str, Any] = {"index": positions}
-    of_classes = name == PROBABILITY and first is prediction and first.dim() == 2
-    names = (
-        classes if of_classes and classes is not None and len(classes) == first.shape[1] else None
-    )
+    # Number the samples
+    size = len(leading)
+    if isinstance(index, int):
+        index = range(index, index + size)
+    cells: dict[str, Any] = {"index": list(index)}
 
-    labels = batch[1] if isinstance(batch, list | tuple) and len(batch) > 1 else None
-    if isinstance(labels, Tensor) and labels.shape[:1] == (size,):
-        cells |= columns("label", labels)
-        if names and labels.dim() == 1:
-            numbered = dict(enumerate(names))  # a label of padding has no name
-            cells["label_class"] = [numbered.get(number) for number in labels.tolist()]
+    # Find the names of classes, which belong to a table of probabilities (B, K)
+    has_classes = name == PROBABILITY and leading is prediction and leading.dim() == 2
+    class_names = None
+    if has_classes and classes is not None and len(classes) == leading.shape[1]:
+        class_names = classes
 
-    if of_classes:
-        cells |= columns("predicted", first.argmax(1))
-        if names:
-            cells["predicted_class"] = [names[number] for number in first.argmax(1).tolist()]
-        cells |= columns(PROBABILITY, first.amax(1))
+    # Add the labels
+    label = None
+    if isinstance(batch, list | tuple) and len(batch) > 1:
+        label = batch[1]
+    if isinstance(label, Tensor) and label.shape[:1] == (size,):
+        cells |= columns("label", label)
+        if class_names and label.dim() == 1:
+            name_by_number = dict(enumerate(class_names))  # a label of padding has no name
+            cells["label_class"] = [name_by_number.get(number) for number in label.tolist()]
+
+    # Add the most probable class
+    if has_classes:
+        predicted = leading.argmax(1)
+        cells |= columns("predicted", predicted)
+        if class_names:
+            cells["predicted_class"] = [class_names[number] for number in predicted.tolist()]
+        cells |= columns(PROBABILITY, leading.amax(1))
+
+    # Add the predictions
     for key, part in parts.items():
-        cells |= columns(str(key), part, names)
+        cells |= columns(str(key), part, class_names)
     return pd.DataFrame(cells)
 
 
 def columns(name: str, values: Tensor, names: Sequence[str] | None = None) -> Mapping[str, Any]:
-    """Return a tensor ``(B, …)`` as columns ``name_0``, ``name_1`` …; a tensor ``(B,)`` as column ``name``.
+    """Return a tensor ``(B, …)`` as columns ``name_0``, ``name_1`` …; ``(B,)`` as column ``name``.
 
     ``names`` replace the numbers in the names of the columns.
     """
-    flat = values.detach().cpu()
-    flat = flat.float() if flat.dtype == torch.bfloat16 else flat  # which NumPy lacks
-    if flat.dim() == 1:
-        return {name: flat.numpy()}
-    parts = flat.flatten(1).unbind(1)
-    ends = names or range(len(parts))
-    return {f"{name}_{end}": column.numpy() for end, column in zip(ends, parts, strict=True)}
+    values = values.detach().cpu()
+    if values.dtype == torch.bfloat16:  # which NumPy lacks
+        values = values.float()
+    if values.dim() == 1:
+        return {name: values.numpy()}
+
+    parts = values.flatten(1).unbind(1)
+    endings = names or range(len(parts))
+    table = {}
+    for ending, part in zip(endings, parts, strict=True):
+        table[f"{name}_{ending}"] = part.numpy()
+    return table

@@ -20,22 +20,23 @@ def main(argv: Sequence[str]) -> None:
             f"--title {args.title}: is the title of a table of --latex: give --latex too"
         )
 
+    # Read the tables
     stored = tables.read(args.runs_dir)
     if not stored.records:
         if stored.left_out:
             raise ActlabError(stored.left_out[0])
         raise ActlabError(
-            f"--runs-dir {args.runs_dir}: expected a folder of studies, found no {study_table.NAME}. "
-            "Run a study, such as `actlab study run demo`, or write its table with `actlab study report`."
+            f"--runs-dir {args.runs_dir}: expected a folder of studies, found no "
+            f"{study_table.NAME}. Run a study, such as `actlab study run demo`, or write its table "
+            "with `actlab study report`."
         )
 
+    # Write the page, or print the table
     for line in stored.left_out:
         print(f"note: {line}", file=sys.stderr)
     if args.latex:
-        print(
-            studies_latex.of_studies([record.table for record in stored.records], args.title),
-            end="",
-        )
+        study_tables = [record.table for record in stored.records]
+        print(studies_latex.of_studies(study_tables, args.title), end="")
     else:
         print(studies_page.write(args.runs_dir, stored))
 
@@ -44,8 +45,8 @@ def parser() -> Parser:
     """Return the argument parser of ``actlab report``."""
     command = Parser(
         prog="actlab report",
-        description="Write one page that lists all studies: name, verdict, first figure, and a link to the "
-        "study's own page.",
+        description="Write one page that lists all studies: name, verdict, first figure, and a "
+        "link to the study's own page.",
         examples=[
             "actlab report",
             "actlab report --runs-dir runs/scoreboard",

@@ -42,6 +42,8 @@ def parser() -> Parser:
             "actlab scoreboard --activation ./my_activation.py:MyActivation --tasks equation",
         ],
     )
+
+    # What is trained
     command.add_argument(
         "--activation",
         action="append",
@@ -62,6 +64,8 @@ def parser() -> Parser:
         metavar="FOLDER",
         help="folder with the data of the scoreboard",
     )
+
+    # How long, and where
     command.add_argument(
         "--minutes", type=float, default=45, help="that it may take; default: %(default)s"
     )
@@ -77,7 +81,7 @@ def parser() -> Parser:
 def main(argv: Sequence[str]) -> int:
     """Run ``actlab scoreboard``; return 1 if runs failed."""
     args = parser().parse_args(argv)
-    activations = [*map(activation, args.activations)]
+    activations = [activation(text) for text in args.activations]
     reference = definition.load().reference
     if reference in activations:
         raise ActlabError(
@@ -94,22 +98,30 @@ def main(argv: Sequence[str]) -> int:
         print(line)
 
     # Check them, and estimate their time
-    start, limit = time.monotonic(), args.minutes * 60
+    start = time.monotonic()
+    limit = args.minutes * 60
+    studies = [plan.study for plan in plans.values()]
     with Worker() as worker:  # one for all studies, which have the same activations
-        for plan in plans.values():
-            worker.call(configs.check, plan.study)
-        seconds = estimates.timed([plan.study for plan in plans.values()], args.runs_dir, worker)
-    cores, total = os.cpu_count() or 1, sum(seconds.values())
+        for study in studies:
+            worker.call(configs.check, study)
+        seconds = estimates.timed(studies, args.runs_dir, worker)
+
+    # Compare the estimate with the limit
+    cores = os.cpu_count() or 1
+    total = sum(seconds.values())
     idle = f"{duration(total / cores)} on {plural(cores, 'idle core')}"
     estimate = f"all tasks: about {duration(total)} one by one, {idle}"
     print(f"{estimate}; --minutes {args.minutes:g} allows {duration(limit)}", flush=True)
     if limit == 0:  # the estimate was all that was asked for
         return 0
     needed = {name: seconds[plan.study.name] / cores for name, plan in plans.items()}
-    check_minutes(limit, time.monotonic() - start, needed)
+    elapsed = time.monotonic() - start
+    check_minutes(limit, elapsed, needed)
 
     # Train what fits into the minutes
-    failed, late, tables = 0, list[str](), dict[DataName, StudyTable]()
+    failed = 0
+    late = []
+    tables: dict[DataName, StudyTable] = {}
     for name, plan in plans.items():
         if time.monotonic() - start + needed[name] > limit:
             late.append(name)
@@ -117,20 +129,30 @@ def main(argv: Sequence[str]) -> int:
         folder = StudyFolder(plan.study, args.runs_dir / plan.study.name)
         failed += run(folder, Engine())
         tables |= tables_of(name, plan, folder)
+
+    # Show the results
     if late:
         print(f"left out, because they do not fit into {duration(limit)}: {', '.join(late)}")
     if args.smoke:
         print(*sentences.smoke_lines(tables), sep="\n")
     elif tables:
         show(tables, args.runs_dir)
-    return int(failed > 0)
+    return 1 if failed else 0
 
 
 def check_minutes(limit: float, elapsed: float, seconds: Mapping[str, float]) -> None:
-    """Raise an ActlabError if no task fits into a limit, after some ``elapsed`` seconds."""
+    """Raise an ActlabError if no task fits into a limit.
+
+    Args:
+        limit: in seconds.
+        elapsed: seconds since the start.
+        seconds: that each task needs, by name.
+    """
+    # Of equally long tasks, the first by name
     needed, shortest = min((elapsed + needed, name) for name, needed in seconds.items())
     if needed <= limit:
         return
+
     least = math.ceil(needed / 60)
     advised = math.ceil(_SLACK * needed / 60)
     raise ActlabError(
@@ -146,10 +168,12 @@ def tables_of(name: str, plan: PlannedTask, folder: StudyFolder) -> dict[DataNam
     tables = {}
     loaded = opening.load(folder)
     for number, data in enumerate(plan.data, 1):  # the first stage selects settings
-        if number < len(loaded) and loaded[number].results:
-            path = folder.path / plan.study.stages[number].name
-            tables[name, data] = table_of(loaded[number])
-            output.write(loaded[: number + 1], tables[name, data], path, html=True)
+        if number >= len(loaded) or not loaded[number].results:
+            continue
+        table = table_of(loaded[number])
+        path = folder.path / plan.study.stages[number].name
+        output.write(loaded[: number + 1], table, path, html=True)
+        tables[name, data] = table
     return tables
 
 

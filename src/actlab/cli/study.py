@@ -5,27 +5,25 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from argparse import ArgumentParser, BooleanOptionalAction, Namespace
+from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from actlab.analysis.comparison import table_of, too_few_seeds
-from actlab.cli import study_new, study_output
+from actlab.cli import study_new, study_options, study_output, study_verdicts, study_wandb
 from actlab.cli.loggers import NAMES, logger_factory, unlogged
 from actlab.cli.parser import Parser
 from actlab.cli.study_clean import clean
 from actlab.cli.study_state import show_plan, show_status
-from actlab.engines.jobs import Shard
 from actlab.engines.running import Engine, check, ignored, run
 from actlab.engines.workers import Worker
 from actlab.errors import ActlabError
 from actlab.stages import opening
 from actlab.storage.resources import names_in
 from actlab.studies import locks, schema
-from actlab.studies.plan import MAX_STACK
-from actlab.studies.reading import ACTIVATION_FORMS, activation, load
+from actlab.studies.reading import activation, load
 from actlab.studies.study_folder import StudyFolder
 
 if TYPE_CHECKING:
@@ -34,13 +32,14 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "new": "write a study file with a comment on each key",
-    "plan": "list the runs; import no third-party code, except with --time or for a number in --set",
+    "plan": "list the runs; import no third-party code, except with --time or for a number in "
+    "--set",
     "status": "count the runs by state, and say what to do next",
     "run": "train unfinished runs, then print the table; exit with 1 if runs or probes failed",
     "show": "print the table: medians over seeds, intervals, published values",
     "report": "draw the figures with the published curves",
-    "clean": "list what the study's folder no longer needs: files of killed processes, runs that this plan "
-    "lacks (other seeds, settings, data or code); delete it with --yes",
+    "clean": "list what the study's folder no longer needs: files of killed processes, runs that "
+    "this plan lacks (other seeds, settings, data or code); delete it with --yes",
     "wandb": "create a Weights & Biases workspace and report of logged runs",
     "schema": "print the JSON schema of study files, for editors",
 }
@@ -78,10 +77,11 @@ def parser() -> Parser:
     """Return the argument parser of ``actlab study``."""
     top = Parser(prog="actlab study", description="Plan, run and compare the runs of a study file.")
     commands = top.add_subparsers(dest="command", required=True, metavar="|".join(COMMANDS))
-    subs = {
-        name: commands.add_parser(name, help=text, description=text, examples=EXAMPLES[name])
-        for name, text in COMMANDS.items()
-    }
+    subs = {}
+    for name, text in COMMANDS.items():
+        subs[name] = commands.add_parser(name, help=text, description=text, examples=EXAMPLES[name])
+
+    # What is read
     subs["new"].add_argument(
         "path", metavar="PATH", type=Path, help="the file to write; it is never overwritten"
     )
@@ -92,9 +92,11 @@ def parser() -> Parser:
         help="copy a study that ships with actlab; default: a small study on samples",
     )
     for name in ("plan", "status", "run", "show", "report", "clean", "wandb"):
-        _add_study(subs[name])
+        study_options.add_comparison_options(subs[name])
         if name not in ("clean", "run"):  # the runs of all stages belong to the study
-            _add_stage(subs[name])
+            study_options.add_stage_option(subs[name])
+
+    # What is done
     subs["plan"].add_argument(
         "--time", action="store_true", help="estimate the time from timed updates"
     )
@@ -102,10 +104,10 @@ def parser() -> Parser:
         "--detect",
         type=float,
         metavar="SIZE",
-        help="how many seeds a difference of this size needs, by the spread of the runs so far; in points if "
-        "the table is in percent, else in the metric's unit",
+        help="how many seeds a difference of this size needs, by the spread of the runs so far; in "
+        "points if the table is in percent, else in the metric's unit",
     )
-    add_run_options(subs["run"])
+    study_options.add_run_options(subs["run"])
     form = subs["show"].add_mutually_exclusive_group()
     form.add_argument(
         "--json", action="store_const", dest="form", const="json", help="machine-readable"
@@ -121,7 +123,7 @@ def parser() -> Parser:
     subs["report"].add_argument(
         "--html", action="store_true", help="also write an HTML page, report.html"
     )
-    study_output.add_paper_options(subs["report"])
+    study_options.add_paper_options(subs["report"])
     subs["wandb"].add_argument(
         "--entity", default="", help="user or team; default: the account's own"
     )
@@ -130,104 +132,6 @@ def parser() -> Parser:
         "--project", default=project, help=f"where the runs are; default: {project}"
     )
     return top
-
-
-def _add_study(sub: ArgumentParser) -> None:
-    study_output.add_study_options(sub)
-    sub.add_argument(
-        "--activation",
-        action="append",
-        default=[],
-        metavar="NAME",
-        dest="activations",
-        help=f"add an activation to the grid: {ACTIVATION_FORMS}",
-    )
-    sub.add_argument(
-        "--reference",
-        metavar="NAME",
-        help="the activation to test against and to which costs are relative",
-    )
-    sub.add_argument(
-        "--seeds",
-        metavar="N",
-        help="number of seeds, or a range such as 5-19; of the last stage, or by stage: choose=5,compare=5-19; "
-        "finished runs of others stay",
-    )
-
-
-def _add_stage(sub: ArgumentParser) -> None:
-    sub.add_argument(
-        "--stage", metavar="NAME", help="only this stage of the study; default: all open stages"
-    )
-
-
-def add_run_options(sub: ArgumentParser) -> None:
-    """Add the options of what is trained, how, and what is written afterwards."""
-    _add_stage(sub)
-    sub.add_argument("--report", action="store_true", help="also draw the figures")
-    sub.add_argument(
-        "--html", action="store_true", help="also draw the figures and write an HTML page"
-    )
-    sub.add_argument(
-        "--logger",
-        metavar="NAME",
-        help=f"a logger for each run: {', '.join(NAMES)} or the import path of a Lightning logger class",
-    )
-    sub.add_argument(
-        "--jobs",
-        type=int,
-        metavar="N",
-        help="number of training processes, one thread each; default: one per core, 1 in short studies",
-    )
-    sub.add_argument(
-        "--graphs",
-        action=BooleanOptionalAction,
-        help="replay updates on a GPU as CUDA graphs, and store this with the study; default: only on devices "
-        "that have shown them to be right, so far none",
-    )
-    sub.add_argument(
-        "--wait",
-        action="store_true",
-        help="wait for runs that other processes train, and train them if these end: for several machines that "
-        "share DIR",
-    )
-    sub.add_argument(
-        "--max-stack",
-        type=int,
-        default=MAX_STACK,
-        metavar="R",
-        help=f"maximum number of runs in a stack; default: {MAX_STACK}",
-    )
-    sub.add_argument(
-        "--cluster",
-        metavar="HOST:PORT",
-        help="train on the nodes of a Ray cluster; auto: that of this machine",
-    )
-    sub.add_argument(
-        "--cpus", type=float, metavar="N", help="cores that a job reserves on a node; default: 1"
-    )
-    sub.add_argument(
-        "--gpus",
-        type=float,
-        metavar="N",
-        help="accelerators that a job reserves, such as 0.25; default: 0",
-    )
-    sub.add_argument(
-        "--shard",
-        type=shard,
-        metavar="I/N",
-        help="train jobs I, I+N, … only, without locks: for N starts on a folder where locks do not work",
-    )
-
-
-def shard(text: str) -> Shard:
-    """Return a share of the jobs from ``I/N``."""
-    index, slash, number = text.partition("/")
-    if not (slash and index.isdecimal() and number.isdecimal() and int(index) < int(number)):
-        raise ActlabError(
-            f"--shard {text}: give I/N with whole numbers, I from 0 to N-1, such as 0/4"
-        )
-    return Shard(int(index), int(number))
 
 
 def main(argv: Sequence[str]) -> int:
@@ -243,24 +147,10 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run(args: Namespace, argv: Sequence[str]) -> int:
-    seeds = [] if args.seeds is None else [f"seeds={args.seeds}"]
-    added, reference = (
-        [*map(activation, args.activations)],
-        args.reference and activation(args.reference),
-    )
-    study = load(args.file, args.smoke, [*args.overrides, *seeds], added, reference)
-    folder = StudyFolder(study, args.runs_dir / study.name)
+    """Run a command that reads a study file; return its exit code."""
+    folder = _folder_of(args)
     if args.command == "plan":
-        show_plan(folder, args.time, args.stage)
-        with Worker() as worker:
-            for line in check(study, worker):
-                print(line)
-        if line := too_few_seeds(opening.designed(folder)):
-            print(line)
-        for line in (
-            () if args.detect is None else study_output.detection(folder, args.stage, args.detect)
-        ):
-            print(line)
+        _plan(folder, args)
     elif args.command == "status":
         show_status(folder, shlex.join(["actlab", "study", "run", *argv[1:]]), args.stage)
     elif args.command == "run":
@@ -268,93 +158,175 @@ def _run(args: Namespace, argv: Sequence[str]) -> int:
     elif args.command == "clean":
         clean(folder, args.all, args.yes, shlex.join(["actlab", "study", *argv]))
     elif args.command == "wandb":
-        study_output.dashboards(loaded(folder, args.stage)[-1], args.entity, args.project)
+        results = loaded(folder, args.stage)[-1]
+        study_wandb.dashboards(results, args.entity, args.project)
     elif args.command == "report":
-        opened, path = loaded(folder, args.stage), study_output.folder_of(folder, args.stage)
-        paper = study_output.paper_of(args)
-        table = table_of(opened[-1])
-        study_output.record_look(opened[-1].folder, table)
-        study_output.report(opened, table, path, args.html)
-        if paper:
-            study_output.draw_for_paper(opened[-1], path, paper)
+        _report(folder, args)
     else:
-        opened = loaded(folder, args.stage)
-        if args.form == "csv":
-            study_output.show_values(opened[-1])
-        else:
-            study_output.show(table_of(opened[-1]), args.form)
-        if line := ignored([stage.folder for stage in opened]):
-            print(f"note: {line}", file=sys.stderr)
+        _show(folder, args)
     return 0
 
 
+def _folder_of(args: Namespace) -> StudyFolder:
+    """Return the study that the arguments name and change, with its folder."""
+    # Read the changes
+    settings = [*args.overrides]
+    if args.seeds is not None:
+        settings.append(f"seeds={args.seeds}")
+    added = [activation(text) for text in args.activations]
+    reference = args.reference and activation(args.reference)
+
+    # Read the study
+    study = load(args.file, args.smoke, settings, added, reference)
+    return StudyFolder(study, args.runs_dir / study.name)
+
+
+def _plan(folder: StudyFolder, args: Namespace) -> None:
+    """Print the plan of a study, what its check finds, and the seeds that it needs."""
+    # Print the runs, and what would go wrong
+    show_plan(folder, args.time, args.stage)
+    with Worker() as worker:
+        for line in check(folder.study, worker):
+            print(line)
+
+    # Print how many seeds are needed
+    warning = too_few_seeds(opening.designed(folder))
+    if warning:
+        print(warning)
+    if args.detect is not None:
+        for line in study_verdicts.detection(folder, args.stage, args.detect):
+            print(line)
+
+
+def _report(folder: StudyFolder, args: Namespace) -> None:
+    """Write the figures of a study."""
+    # Read the results
+    stages = loaded(folder, args.stage)
+    path = study_output.folder_of(folder, args.stage)
+    paper = study_options.paper_of(args)
+    results = stages[-1]
+    table = table_of(results)
+
+    # Write table, figures and page
+    study_verdicts.record_look(results.folder, table)
+    study_output.report(stages, table, path, args.html)
+    if paper:
+        study_output.draw_for_paper(results, path, paper)
+
+
+def _show(folder: StudyFolder, args: Namespace) -> None:
+    """Print the table of a study."""
+    stages = loaded(folder, args.stage)
+    if args.form == "csv":
+        study_output.show_values(stages[-1])
+    else:
+        study_output.show(table_of(stages[-1]), args.form)
+
+    ignored_runs = ignored([stage.folder for stage in stages])
+    if ignored_runs:
+        print(f"note: {ignored_runs}", file=sys.stderr)
+
+
 def loaded(folder: StudyFolder, stage: str | None) -> list[Results]:
-    """Return the results of the open stages, of which the last is shown; trials of a search have no table."""
+    """Return the results of the open stages, of which the last is shown.
+
+    Raises:
+        ActlabError: the stage is a search, whose trials have no table, or nothing is compared.
+    """
     if _searches(folder, stage):
         raise ActlabError(
-            f"--stage {stage}: expected a stage that compares, got a search. A run prints its trials, and "
-            "the page of the comparison lists them. Remove --stage."
+            f"--stage {stage}: expected a stage that compares, got a search. A run prints its "
+            "trials, and the page of the comparison lists them. Remove --stage."
         )
-    opened = opening.load(folder, stage)
-    if opened[-1].study.reference == "":  # as trials have it; 0.0 and False are references
+    stages = opening.load(folder, stage)
+    if stages[-1].study.reference == "":  # as trials have it; 0.0 and False are references
         raise ActlabError(
-            f"nothing is compared in {folder.path}: trials of the search have not ended, so run the study "
-            "again, or all have failed or diverged, so search other values"
+            f"nothing is compared in {folder.path}: trials of the search have not ended, so run "
+            "the study again, or all have failed or diverged, so search other values"
         )
-    return opened
+    return stages
 
 
-def _searches(folder: StudyFolder, stage: str | None) -> bool:
-    return any(of.search is not None and of.name == stage for of in folder.study.stages)
+def _searches(folder: StudyFolder, name: str | None) -> bool:
+    """Return whether a stage of a name is a search."""
+    return any(stage.name == name and stage.search is not None for stage in folder.study.stages)
 
 
 def run_and_show(folder: StudyFolder, args: Namespace, argv: Sequence[str]) -> int:
-    """Train unfinished runs, print the table and write reports; return 1 if runs or probes failed."""
-    from actlab.reports import output  # imported lazily: loads templates and figures
+    """Train unfinished runs, print the table and write reports.
 
+    Returns:
+        1 if runs or probes failed, else 0.
+    """
     if args.max_stack < 1:
         raise ActlabError(f"--max-stack {args.max_stack}: give a whole number from 1")
     loggers = logger_factory(args.logger, folder)
-    reserved = {
-        name: value for name in ("cpus", "gpus") if (value := getattr(args, name)) is not None
-    }
-    machines: AbstractContextManager[Cluster | None] = nullcontext()
-    if args.cluster is not None:
-        from actlab.engines.cluster import Options, connected  # imported lazily: loads torch
 
-        machines = connected(Options(args.cluster, **reserved))
-    elif reserved:
-        raise ActlabError(f"--{next(iter(reserved))} is an option of --cluster: give --cluster too")
-    with machines as cluster:
+    # Train the unfinished runs
+    with _machines(args) as cluster:
         if args.wait or cluster:
             locks.check(folder.path)
         engine = Engine(
-            *(args.max_stack, loggers, args.jobs, args.wait),
+            max_stack=args.max_stack,
+            logger=loggers,
+            jobs=args.jobs,
+            wait=args.wait,
             cluster=cluster,
             shard=args.shard,
             graphs=args.graphs,
         )
         failed = run(folder, engine, args.stage)
+    exit_code = 1 if failed else 0
+
+    # A search has no table, and a shard has a part of the runs
     if _searches(folder, args.stage):  # whose trials have been printed
         print("the same command without --stage compares what the search selected")
-        return int(failed > 0)
+        return exit_code
     if args.shard is not None:
         print("costs and tables: start the study without --shard when all shards have ended")
-        return int(failed > 0)
+        return exit_code
+
     with locks.alone(folder.path, locks.WRITING):
-        opened = loaded(folder, args.stage)
-        table = table_of(opened[-1])
-        study_output.record_look(opened[-1].folder, table)
+        # Print the table
+        stages = loaded(folder, args.stage)
+        results = stages[-1]
+        table = table_of(results)
+        study_verdicts.record_look(results.folder, table)
         study_output.show(table)
-        if loggers and (line := unlogged([stage.folder for stage in opened])):
-            print(f"\nnote: {line}")
+        if loggers:
+            note = unlogged([stage.folder for stage in stages])
+            if note:
+                print(f"\nnote: {note}")
+
+        # Write table and figures
         path = study_output.folder_of(folder, args.stage)
         if args.report or args.html:
-            written = study_output.report(opened, table, path, args.html)
+            written = study_output.report(stages, table, path, args.html)
             if loggers and loggers.path == NAMES["wandb"]:
-                study_output.publish(opened[-1], table, path, written)
+                study_wandb.publish(results, table, path, written)
         else:
-            output.keep(opened, table, path)
+            study_output.store(stages, table, path)
+
+        # Suggest a number of seeds for activations of the command line
         if args.activations and args.seeds is None and not folder.study.stages and not failed:
-            study_output.suggest(opened[-1], table, ["study", *argv], args.reference)
-    return int(failed > 0)
+            study_verdicts.suggest(results, table, ["study", *argv], args.reference)
+    return exit_code
+
+
+def _machines(args: Namespace) -> AbstractContextManager[Cluster | None]:
+    """Return a block in which a Ray cluster is connected, if the arguments name one."""
+    reserved = {}
+    for name in ("cpus", "gpus"):
+        value = getattr(args, name)
+        if value is not None:
+            reserved[name] = value
+
+    if args.cluster is None:
+        if reserved:
+            option = next(iter(reserved))
+            raise ActlabError(f"--{option} is an option of --cluster: give --cluster too")
+        return nullcontext()
+
+    from actlab.engines.cluster import Options, connected  # imported lazily: loads torch
+
+    return connected(Options(args.cluster, **reserved))

@@ -1,9 +1,9 @@
-"""``actlab study clean``: list what a study's folder no longer needs, and delete it with ``--yes``."""
+"""``actlab study clean``: list what a study's folder no longer needs, and delete it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,77 +14,121 @@ from actlab.errors import ActlabError
 from actlab.stages import opening
 from actlab.storage.files import leftovers, remove, temporary
 from actlab.studies import changes, locks, stacks
-from actlab.studies.run_folder import RESULT
+from actlab.studies.run_folder import RESULT, RunFolder
 from actlab.studies.states import OVER
 from actlab.studies.study_folder import StudyFolder
 
 _RUN = re.compile(r".+-[0-9a-f]{16}")
 
 
-def clean(folder: StudyFolder, whole: bool, sure: bool, again: str) -> None:
-    """List what a study's folder no longer needs, or all that it holds, and delete it if ``sure``."""
-    root, ready = folder.path, opening.opened(folder, store=False).stages
-    planned = {run.id: run for stage in ready for run in stage.runs}
-    unfinished = {name for name, run in planned.items() if run.state.kind not in OVER}
-    there = {
-        path.parent.name
-        for path in root.glob("[!.]*/config.yaml")
-        if _RUN.fullmatch(path.parent.name)
-    }
-    others = there - planned.keys()
-    kept = set[str]()
-    if not whole and (len(ready) < len(folder.study.stages) or there.isdisjoint(planned)):
-        now = changes.digests(run.run for run in planned.values())
-        # Not those of earlier code
-        kept = {name for name in others if not changes.changed(root / name, now)}
-        unfinished, others = unfinished | kept, others - kept
-    if kept:
-        print(
-            f"kept: {plural(len(kept), 'run')}, because no run in {root} belongs to this plan, or one of its "
-            "stages has not opened: run the study first, or give the --set, --seeds and --activation of the "
-            "command that trained them"
-        )
-    items = [*leftovers(root)]
+def clean(folder: StudyFolder, everything: bool, confirmed: bool, command: str) -> None:
+    """List what a study's folder no longer needs, and delete it if that is confirmed.
+
+    Args:
+        folder: the study's folder.
+        everything: list all that the folder holds.
+        confirmed: delete what is listed.
+        command: the command without ``--yes``, for the text that repeats it.
+    """
+    root = folder.path
+    stages = opening.opened(folder, store=False).stages
+    stored_runs = set()
+    for config in root.glob("[!.]*/config.yaml"):
+        name = config.parent.name
+        if _RUN.fullmatch(name):
+            stored_runs.add(name)
+
+    # Find what can be deleted
+    if everything:
+        paths = []
+        if root.exists():
+            paths = sorted(path for path in root.iterdir() if path.name != locks.FOLDER)
+    else:
+        paths = _unneeded(folder, stages, stored_runs)
+
+    # List them
+    for path in paths:
+        print(f"  {_size([path]):>9}  {path}")
+    summary = f"{plural(len(paths), 'item')}, {_size(paths)}"
+    finished = sum(len([*path.rglob(RESULT)]) for path in paths)
+    if finished:
+        summary += f", {plural(finished, 'finished run')} among them"
+
+    # Delete them
+    if not paths:
+        print("nothing to delete")
+    elif not confirmed:
+        print(f"nothing has been deleted: `{command} --yes` deletes {summary}")
+    else:
+        _delete(paths, root, stored_runs)
+        print(f"deleted {summary}")
+
+
+def _unneeded(
+    folder: StudyFolder, stages: Sequence[StudyFolder], stored_runs: set[str]
+) -> list[Path]:
+    """Return leftovers of killed processes, stacks without unfinished runs, and unplanned runs."""
+    root = folder.path
+    planned: dict[str, RunFolder] = {}
+    for stage in stages:
+        planned |= {run.id: run for run in stage.runs}
+    needed = {name for name, run in planned.items() if run.state.kind not in OVER}
+    unplanned = stored_runs - planned.keys()
+
+    # Keep runs that a later stage may plan, or that other options plan
+    may_be_planned = len(stages) < len(folder.study.stages) or stored_runs.isdisjoint(planned)
+    if may_be_planned:
+        current = _of_current_code(unplanned, root, planned)
+        if current:
+            print(
+                f"kept: {plural(len(current), 'run')}, because no run in {root} belongs to this "
+                "plan, or one of its stages has not opened: run the study first, or give the "
+                "--set, --seeds and --activation of the command that trained them"
+            )
+        needed |= current
+        unplanned -= current
+
+    # Collect the paths
+    paths = [*leftovers(root)]
     members = {stack.folder: stack.members for stack in stacks.begun(root)}
     for stack in sorted((root / stacks.FOLDER).glob("[!.]*/")):
-        if any(stack.iterdir()) and unfinished.isdisjoint(members.get(stack, ())):
-            items.append(stack)
-    items += [root / name for name in sorted(others)]
-    if whole and root.exists():
-        items = sorted(path for path in root.iterdir() if path.name != locks.FOLDER)
-    for path in items:
-        print(f"  {_size([path]):>9}  {path}")
-    finished = sum(len([*path.rglob(RESULT)]) for path in items)
-    text = f"{plural(len(items), 'item')}, {_size(items)}"
-    if finished:
-        text += f", {plural(finished, 'finished run')} among them"
-    if not items:
-        print("nothing to delete")
-    elif not sure:
-        print(f"nothing has been deleted: `{again} --yes` deletes {text}")
-    else:
-        _delete(items, root, there)
-        print(f"deleted {text}")
+        if any(stack.iterdir()) and needed.isdisjoint(members.get(stack, ())):
+            paths.append(stack)
+    paths += [root / name for name in sorted(unplanned)]
+    return paths
+
+
+def _of_current_code(names: set[str], root: Path, planned: Mapping[str, RunFolder]) -> set[str]:
+    """Return the names of runs whose code and data are the same as now."""
+    digests = changes.digests(run.run for run in planned.values())
+    return {name for name in names if not changes.changed(root / name, digests)}
 
 
 def _delete(paths: Iterable[Path], root: Path, runs: Iterable[str]) -> None:
+    """Delete paths in a study's folder; raise if another process trains one of its runs."""
     with locks.alone(root, locks.DECIDING):
-        if busy := [name for name in runs if locks.is_held(root, name)]:
+        busy = [name for name in runs if locks.is_held(root, name)]
+        if busy:
             raise ActlabError(
                 f"another process trains {few(busy)} in {root}: wait until it has ended"
             )
+
         # Each is moved away first, so that a kill leaves no half of a run.
-        with temporary(root, "deleted", folder=True) as gone:
+        with temporary(root, "deleted", folder=True) as trash:
             for number, path in enumerate(paths):
                 with suppress(FileNotFoundError):
-                    path.replace(gone / str(number))
+                    path.replace(trash / str(number))
+
     if all(path.name == locks.FOLDER for path in root.iterdir()):
         remove(root)
 
 
 def _size(paths: Iterable[Path]) -> str:
+    """Return the size of files and folders as text."""
     size = 0
-    for file in (file for path in paths for file in (path, *path.rglob("*"))):
-        with suppress(OSError):  # deleted meanwhile
-            size += 0 if file.is_dir() else file.lstat().st_size  # links are not followed
+    for path in paths:
+        for file in (path, *path.rglob("*")):
+            with suppress(OSError):  # deleted meanwhile
+                if not file.is_dir():
+                    size += file.lstat().st_size  # links are not followed
     return decimal(size)

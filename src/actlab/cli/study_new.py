@@ -11,11 +11,13 @@ from actlab.storage.files import regular
 from actlab.storage.resources import names_in, resource
 from actlab.studies.plan import check_name
 
-STUDIES, TEMPLATE = "configs/studies", "cli/new_study.yaml"
+STUDIES = "configs/studies"
+TEMPLATE = "cli/new_study.yaml"
 
 
-def write(path: Path, like: str | None) -> None:
-    """Copy the template of study files, or the study ``like`` that ships with actlab, to a path."""
+def write(path: Path, study: str | None) -> None:
+    """Copy the template of study files, or a ``study`` that ships with actlab, to a path."""
+    # Check the name, which is the study's
     if path.suffix not in (".yaml", ".yml"):
         raise ActlabError(f"{path}: give a file name that ends in .yaml")
     check_name(path.stem)
@@ -23,11 +25,15 @@ def write(path: Path, like: str | None) -> None:
         raise ActlabError(
             f"{path}: {path.stem} is a study that ships with actlab; give another name"
         )
-    source = resource(TEMPLATE if like is None else f"{STUDIES}/{like}.yaml")
-    text = regular(source).read_text(encoding="utf-8")
-    # In place of relative paths of configs their names; without comments about the file itself.
+
+    # Write names of configs instead of relative paths, without comments about the file itself
+    source = TEMPLATE
+    if study is not None:
+        source = f"{STUDIES}/{study}.yaml"
+    text = regular(resource(source)).read_text(encoding="utf-8")
     text = re.sub(r"^# (yaml-language-server|Command): .*\n", "", text, flags=re.MULTILINE)
     text = re.sub(r"\.\./(\w+)\.yaml", r"\1", text)
+
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
@@ -39,4 +45,5 @@ def write(path: Path, like: str | None) -> None:
         raise ActlabError(
             f"{path}: the folder {path.parent} does not exist; create it first"
         ) from error
+
     print(f"{path} written; next: `actlab study plan {shlex.quote(str(path))}`")

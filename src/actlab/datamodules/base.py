@@ -1,6 +1,6 @@
-"""Datasets in memory, batch samplers and the base class that all datamodules share.
+"""Datasets in memory and the base class of all datamodules.
 
-A sampler yields a `Position` per batch: run seeds, epoch and sample indices. Random numbers that a
+A dataset gets a `Position` per batch: run seeds, epoch and sample indices. Random numbers that a
 transform draws by this position are the same for a sample alone, in a stack, on any number of
 devices and after a resume.
 
@@ -12,18 +12,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import pytorch_lightning as pl
 import torch
 from torch import Tensor
-from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler, SequentialSampler
+from torch.utils.data import DataLoader, Dataset, Sampler, SequentialSampler
 from typing_extensions import TypedDict
 
 from actlab.config.plain_values import of_call
+from actlab.datamodules.samplers import BatchesInOrder, SeededBatches
 from actlab.errors import ActlabError
 from actlab.random.defaults import seed_or_default
-from actlab.random.hashing import generator
 from actlab.random.positions import BatchBlock, Position
 from actlab.storage.files import DamagedError
 from actlab.storage.json_files import checked
@@ -33,42 +33,51 @@ from actlab.validation import Count, validated
 Batch = tuple[Tensor, ...]
 # Runs on whole batches on the device of the dataset: tensors (B, …), or (R, B, …) in a stack.
 Transform = Callable[[Batch, Position], Batch]
-
-
+# Returns the function from the number of a batch to the end of its block, see `SlicedLoader`.
 BeginBlocks = Callable[[], Callable[[int], int] | None]
 
 
 class Samples(Dataset[Batch]):
-    """A dataset that returns a whole batch for a `Position`, and samples as any map-style dataset does.
+    """A dataset that returns a whole batch for a `Position`, and also single samples.
+
+    It is responsible for the values of samples. It does not order them: a batch sampler does that,
+    and a `DataLoader` joins the two.
 
     A subclass defines ``__len__``, `device` and `batch`. Single samples are augmented as in epoch 0
-    of ``seed``, which is set to the datamodule's.
+    of ``seed``, which the datamodule sets to its own.
+
+    Attributes:
+        seed: of the augmentation of single samples.
+        drawn: whether the position draws new samples in each epoch, so that shuffling is needless.
+        device: where the dataset was loaded; the datamodule loads again for another device.
+        groups: ``(N,)``, the number of the group of each sample, for example its sentence.
+        file_names: the paths of samples that are files.
     """
 
     seed = 0
-    # Whether each epoch has samples of its own, which the position draws: none are shuffled
     drawn = False
-    # That this dataset was loaded for; the datamodule loads again for another one
     device: torch.device
-    groups: Tensor | None = None  # of each sample, ``(N,)``, the number of its sentence or the like
-    file_names: Sequence[str] | None = None  # of each sample that is a file, its path
+    groups: Tensor | None = None
+    file_names: Sequence[str] | None = None
 
     @abstractmethod
     def __len__(self) -> int: ...
 
     @abstractmethod
     def batch(self, position: Position) -> Batch:
-        """Return the batch of samples ``position.index``: tensors ``(B, …)``, or ``(R, B, …)`` in a stack."""
+        """Return the batch ``position.index``: tensors ``(B, …)``, or ``(R, B, …)`` in a stack."""
 
     def __getitem__(self, index: int) -> Batch:
-        # IndexError beyond the samples
-        sample: Batch = self.__getitems__([range(len(self))[index]])[0]
-        return sample
+        row = range(len(self))[index]  # IndexError beyond the samples
+        samples: list[Batch] = self.__getitems__([row])
+        return samples[0]
 
     def __getitems__(self, position: Position | Sequence[int]) -> Any:
         if isinstance(position, Position):
             return self.batch(position)
-        return list(zip(*self.batch(self.position_of(position)), strict=True))
+
+        batch = self.batch(self.position_of(position))
+        return list(zip(*batch, strict=True))
 
     def position_of(self, index: Sequence[int]) -> Position:
         """Return the position of samples in epoch 0 of this dataset's seed."""
@@ -83,24 +92,42 @@ class TensorDataset(Samples):
     """
 
     def __init__(self, *tensors: Tensor, transform: Transform | None = None) -> None:
-        if len({len(t) for t in tensors}) != 1:
-            raise ActlabError(
-                f"a dataset needs tensors of one length, not {[len(t) for t in tensors]}"
-            )
-        self.tensors, self.device = tensors, tensors[0].device
+        lengths = [len(tensor) for tensor in tensors]
+        if len(set(lengths)) != 1:
+            raise ActlabError(f"a dataset needs tensors of one length, not {lengths}")
+
+        self.tensors = tensors
+        self.device = tensors[0].device
         self.transform = transform
 
     def __len__(self) -> int:
         return len(self.tensors[0])
 
     def batch(self, position: Position) -> Batch:
-        """Return the batch of samples ``position.index``: tensors ``(B, …)``, or ``(R, B, …)`` in a stack."""
+        """Return the batch ``position.index``: tensors ``(B, …)``, or ``(R, B, …)`` in a stack."""
         index = position.index.to(self.device)
         rows = index.flatten()
-        batch = tuple(
-            t.index_select(0, rows).view(*index.shape, *t.shape[1:]) for t in self.tensors
-        )
-        return self.transform(batch, position._replace(index=index)) if self.transform else batch
+
+        # Gather the rows of each tensor.
+        gathered = []
+        for tensor in self.tensors:
+            values = tensor.index_select(0, rows)
+            gathered.append(values.view(*index.shape, *tensor.shape[1:]))
+
+        batch = tuple(gathered)
+        if self.transform is None:
+            return batch
+        return self.transform(batch, position._replace(index=index))
+
+
+class _DrawnAhead(NamedTuple):
+    """The samples of some seeds and an epoch from index ``start`` to ``end`` (excluded)."""
+
+    seeds: tuple[int, ...]
+    epoch: int
+    start: int
+    end: int
+    batch: Batch
 
 
 class Draws(Samples):
@@ -116,138 +143,45 @@ class Draws(Samples):
     def __init__(
         self, draw: Callable[[Position], Batch], updates: int, batch_size: int, device: torch.device
     ) -> None:
-        self.draw, self.size, self.device = draw, updates * batch_size, device
-        self._known: tuple[tuple[tuple[int, ...], int], int, int, Batch] | None = (
-            None  # epoch, first, end
-        )
+        self.draw = draw
+        self.size = updates * batch_size
+        self.device = device
+        self._ahead: _DrawnAhead | None = None
 
     def __len__(self) -> int:
         return self.size
 
     def batch(self, position: Position) -> Batch:
-        """Return the samples of a position, those of neighbours from one draw."""
+        """Return the samples of a position. One draw covers several adjoining batches."""
         seeds, epoch, index = position
-        number, first = index.shape[-1], int(index.flatten()[0])
-        last = first + number - 1
-        if not index.equal(torch.arange(first, last + 1).expand_as(index)):
+        number = index.shape[-1]
+        start = int(index.flatten()[0])
+        end = start + number
+
+        # Draw samples in another order by themselves.
+        in_order = torch.arange(start, end).expand_as(index)
+        if not index.equal(in_order):
             return self.draw(position._replace(index=index.to(self.device)))
-        known = self._known
-        if known is None or known[0] != (seeds, epoch) or not known[1] <= first <= last < known[2]:
-            end = min(first + self.ahead * number, max(self.size, last + 1))
-            several = torch.arange(first, end, device=self.device).expand(*index.shape[:-1], -1)
-            self._known = known = (
-                (seeds, epoch),
-                first,
-                end,
-                self.draw(Position(seeds, epoch, several)),
-            )
-        start, axis = first - known[1], index.dim() - 1
-        return tuple(part.narrow(axis, start, number).clone() for part in known[3])
 
+        # Draw ahead, unless the samples have been drawn.
+        ahead = self._ahead
+        if (
+            ahead is None
+            or (ahead.seeds, ahead.epoch) != (seeds, epoch)
+            or start < ahead.start
+            or ahead.end < end
+        ):
+            # Not beyond the epoch, whose end a batch may exceed.
+            ahead_end = min(start + self.ahead * number, max(self.size, end))
+            indices = torch.arange(start, ahead_end, device=self.device)
+            indices = indices.expand(*index.shape[:-1], -1)
+            batch = self.draw(Position(seeds, epoch, indices))
+            ahead = self._ahead = _DrawnAhead(seeds, epoch, start, ahead_end, batch)
 
-class SeededBatches(Sampler[Position]):
-    """A batch sampler that shuffles by (seed, epoch) and gives each rank a slice of every global batch.
-
-    The order does not depend on the number of devices. One seed yields an index ``(B,)``; R seeds
-    yield an index ``(R, B)``, where each run has the batches that its seed has alone. A partial
-    last batch is dropped. Samples that their position draws (`Draws`) stay in order: not
-    ``shuffled``. The order of an epoch is moved to ``device`` at once, because a copy of each index
-    would wait for an accelerator at each batch.
-    """
-
-    def __init__(
-        self,
-        size: int,
-        batch_size: int,
-        seed: int | Sequence[int],
-        *,
-        rank: int = 0,
-        world_size: int = 1,
-        shuffled: bool = True,
-        device: torch.device | None = None,
-    ) -> None:
-        if batch_size % world_size:
-            raise ActlabError(
-                f"batch_size {batch_size} cannot be divided evenly by {world_size} devices; "
-                f"give a multiple of {world_size}"
-            )
-        if size < batch_size:
-            raise ActlabError(
-                f"the training set has {size} samples, fewer than one batch of {batch_size}; "
-                "give a smaller batch_size, or a smaller validation set"
-            )
-        self.size, self.batch_size, self.seed = size, batch_size, seed
-        self.rank, self.world_size, self.shuffled = rank, world_size, shuffled
-        self.device = device
-        self.epoch = 0
-        self.first = 0  # number of the batch that the next iteration starts at
-
-    @property
-    def sampler(self) -> SeededBatches:
-        """This sampler: Lightning sets the epoch of a batch sampler only through its ``sampler``."""
-        return self
-
-    def set_epoch(self, epoch: int) -> None:
-        """Set the epoch whose order the next iteration yields."""
-        self.epoch = epoch
-
-    def __len__(self) -> int:
-        return self.size // self.batch_size
-
-    def __iter__(self) -> Iterator[Position]:
-        seeds = (self.seed,) if isinstance(self.seed, int) else tuple(self.seed)
-        orders = [self.order(seed) for seed in seeds]
-        order = orders[0] if isinstance(self.seed, int) else torch.stack(orders)
-        order = order.to(self.device)
-        for batch in torch.split(order, self.batch_size, dim=-1)[self.first : len(self)]:
-            yield Position(
-                seeds, self.epoch, batch.tensor_split(self.world_size, dim=-1)[self.rank]
-            )
-
-    def order(self, seed: int) -> Tensor:
-        """Return the permutation ``(N,)`` of the current epoch for one run's seed."""
-        if not self.shuffled:
-            return torch.arange(self.size)
-        return torch.randperm(self.size, generator=generator(seed, "order", self.epoch))
-
-
-class BatchesInOrder(BatchSampler):
-    """A batch sampler for evaluation that yields all samples in order, with seed 0 and epoch 0.
-
-    Random numbers drawn during an evaluation, such as the noise of a robustness curve, are
-    therefore the same for every run, activation and stack member. The first arguments are those of
-    torch's ``BatchSampler``, because Lightning constructs the sampler again for prediction. No
-    device's slice of a batch is empty: a last batch of fewer samples than devices is joined to the
-    batch before it.
-    """
-
-    sampler: SequentialSampler
-
-    def __init__(
-        self,
-        sampler: Sampler[int],
-        batch_size: int,
-        drop_last: bool,
-        rank: int = 0,
-        world_size: int = 1,
-    ) -> None:
-        super().__init__(sampler, batch_size, drop_last)
-        self.rank, self.world_size = rank, world_size
-        if world_size > 1 and (least := min(batch_size, len(self.sampler))) < world_size:
-            raise ActlabError(
-                f"evaluation of {least} samples at a time on {world_size} devices: give a larger "
-                "eval_batch_size and more samples, or fewer devices"
-            )
-
-    def __len__(self) -> int:
-        whole, rest = divmod(len(self.sampler), self.batch_size)
-        return whole + (rest >= self.world_size)
-
-    def __iter__(self) -> Iterator[Position]:  # type: ignore[override]  # torch's yields lists
-        index = torch.tensor(list(self.sampler))
-        ends = [self.batch_size * number for number in range(1, len(self))]
-        for batch in index.tensor_split(ends)[: len(self)]:
-            yield Position((0,), 0, batch.tensor_split(self.world_size)[self.rank])
+        # Cut out the samples of this position.
+        axis = index.dim() - 1
+        parts = [tensor.narrow(axis, start - ahead.start, number) for tensor in ahead.batch]
+        return tuple(part.clone() for part in parts)
 
 
 class _LoaderState(TypedDict):
@@ -258,16 +192,20 @@ class _LoaderState(TypedDict):
 class SlicedLoader:
     """The batches of a data loader whose batch sampler slices them between devices, for a Trainer.
 
-    Not a ``DataLoader``, because Lightning would replace the sampler of one on several devices.
-    Training resumes at any batch: the state is the epoch and the number of its batches that were
-    yielded, and holds for that epoch only. ``begin_blocks`` begins the blocks of an epoch; see
-    `actlab.tasks.blocks.Blocks.begin`.
+    This class is responsible for resuming: training resumes at any batch. The state is the epoch
+    and the number of its batches that were yielded, and holds for that epoch only.
+
+    It is not a ``DataLoader``, because Lightning would replace the sampler of one on several
+    devices. ``begin_blocks`` begins the blocks of an epoch; see `actlab.tasks.blocks.Blocks.begin`.
     """
 
     def __init__(self, loader: DataLoader[Any], begin_blocks: BeginBlocks | None = None) -> None:
         self.begin_blocks = begin_blocks
-        self.loader, self.dataset, self.batch_sampler = loader, loader.dataset, loader.batch_sampler
-        self.epoch = self.batches = 0
+        self.loader = loader
+        self.dataset = loader.dataset
+        self.batch_sampler = loader.batch_sampler
+        self.epoch = 0
+        self.batches = 0
         self._resumed = False
 
     def __len__(self) -> int:
@@ -277,19 +215,31 @@ class SlicedLoader:
         """Yield the batches of the epoch, which the Trainer sets before the first one."""
         sampler: Any = self.batch_sampler
         epoch = getattr(sampler, "epoch", 0)
+
+        # Start at the first batch, unless a checkpoint holds the state of this epoch.
         if not (self._resumed and epoch == self.epoch):
             self.batches = 0
-        self.epoch, self._resumed, sampler.first = epoch, False, self.batches
-        end = self.begin_blocks() if self.begin_blocks else None
-        if end is None:
+        self._resumed = False
+        self.epoch = epoch
+        sampler.first_batch = self.batches
+
+        # Yield single batches.
+        end_of_block = self.begin_blocks() if self.begin_blocks else None
+        if end_of_block is None:
             for batch in self.loader:
                 self.batches += 1
                 yield batch
-        else:
-            positions = iter(sampler)
-            while block := [*islice(positions, end(self.batches) - self.batches)]:
-                self.batches += len(block)
-                yield BatchBlock(self.dataset, block)
+            return
+
+        # Yield the positions of several batches as a block.
+        positions = iter(sampler)
+        while True:
+            size = end_of_block(self.batches) - self.batches
+            block = list(islice(positions, size))
+            if not block:
+                return
+            self.batches += len(block)
+            yield BatchBlock(self.dataset, block)
 
     def state_dict(self) -> dict[str, int]:
         """Return the epoch and the number of its batches that were yielded."""
@@ -303,10 +253,12 @@ class SlicedLoader:
             raise DamagedError(
                 f"the checkpoint's state of the data loader is wrong, {error}: give another file"
             ) from error
-        self.epoch, self.batches, self._resumed = state["epoch"], state["batches"], True
+        self.epoch = state["epoch"]
+        self.batches = state["batches"]
+        self._resumed = True
 
 
-def as_it_is(batch: Any) -> Any:
+def uncollated(batch: Any) -> Any:
     """Return the batch unchanged: a collate function for datasets that return whole batches."""
     return batch
 
@@ -314,11 +266,15 @@ def as_it_is(batch: Any) -> Any:
 class TensorDataModule(pl.LightningDataModule, ABC):
     """Base class of datamodules whose datasets fit in memory.
 
+    It is responsible for loading the datasets onto a Trainer's device, for the order of batches and
+    for their division between devices. It does not read files, which is the part of a subclass, and
+    it does not know the task or the network.
+
     A subclass defines `input_shape` and, unless the task knows it, ``num_classes`` or
-    ``num_outputs``, and sets ``train``, ``val`` and ``test`` in `load`, each with its own
-    transform. Only the transform of ``train`` may be random. Without ``test`` there are no test
-    metrics. ``hparams`` holds the arguments as plain values; they are not logged, because a module
-    may have other arguments of these names.
+    ``num_outputs``. In `load` it sets ``train``, ``val`` and ``test``, each with its own transform.
+    Only the transform of ``train`` may be random. Without ``test`` there are no test metrics.
+    ``hparams`` holds the arguments as plain values; they are not logged, because a module may have
+    other arguments of these names.
 
     Args:
         batch_size: size of the global training batch; an incomplete last batch of an epoch is
@@ -332,29 +288,29 @@ class TensorDataModule(pl.LightningDataModule, ABC):
         ActlabError: if a batch size is below 1.
     """
 
+    tested_by_steps = True  # `actlab.callbacks.TestEveryEpoch` needs no ``setup("test")``
+    sample_replaces_dataset = False  # whether ``sample`` takes the place of ``dataset``
+    absence = "`load` sets train, val and test"  # ends the message about a part without samples
+    counts: Mapping[str, int] = {}  # of the images, sentences or rows in each split of the dataset
+    published: Mapping[str, int] = {}  # the same in a complete copy
+
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Keep the arguments; a copy is made without any, and takes those of the original."""
+        """Record the arguments; a copy is made without arguments and gets the original's state."""
         self = super().__new__(cls)
-        self._set_hparams(of_call(cls, args, kwargs).shown)
+        arguments = of_call(cls, args, kwargs)
+        self._set_hparams(arguments.shown)
         return self
 
     @validated
     def __init__(self, batch_size: Count, eval_batch_size: Count, seed: int | None) -> None:
         super().__init__()
-        self.batch_size, self.eval_batch_size = batch_size, eval_batch_size
+        self.batch_size = batch_size
+        self.eval_batch_size = eval_batch_size
         self.seed: int | Sequence[int] = seed_or_default(seed)
         self.hparams["seed"] = self.seed
         self.train: Samples | None = None
         self.val: Samples | None = None
         self.test: Samples | None = None
-
-    tested_by_steps = True  # `actlab.callbacks.TestEveryEpoch` needs no ``setup("test")``
-    sample_replaces_dataset = False  # whether ``sample`` takes the place of ``dataset``
-    absence = (
-        "`load` sets train, val and test"  # why a part has no samples, and the remedy, for messages
-    )
-    counts: Mapping[str, int] = {}  # of the images, sentences or rows in each split of the dataset
-    published: Mapping[str, int] = {}  # the same in a complete copy
 
     @property
     @abstractmethod
@@ -363,7 +319,7 @@ class TensorDataModule(pl.LightningDataModule, ABC):
 
     @property
     def class_names(self) -> Sequence[str] | None:
-        """The names of the K classes, None where they have none."""
+        """The names of the K classes, None if they have no names."""
         return None
 
     @abstractmethod
@@ -372,7 +328,7 @@ class TensorDataModule(pl.LightningDataModule, ABC):
 
     @property
     def stackable(self) -> bool:
-        """Whether this datamodule supports batches for R seeds at once; verified before runs are stacked.
+        """Whether this datamodule supports batches for R seeds; verified before runs are stacked.
 
         If True, nothing that `load` reads may depend on ``seed``, ``train`` must accept an index
         ``(R, B)``, and its transform must accept a batch ``(R, B, …)``.
@@ -381,73 +337,92 @@ class TensorDataModule(pl.LightningDataModule, ABC):
 
     def setup(self, stage: str) -> None:
         """Load the datasets, onto the accelerator of a Trainer that runs."""
-        device = self._running.strategy.root_device if self._running else torch.device("cpu")
+        trainer = self._running_trainer
+        device = torch.device("cpu") if trainer is None else trainer.strategy.root_device
         if self.train is None or self.train.device != device:
             self.load(device)
+
+        # Single samples are augmented by the seed of the first run.
+        seed = self.seed if isinstance(self.seed, int) else self.seed[0]
         for samples in (self.train, self.val, self.test):
             if isinstance(samples, Samples):
-                samples.seed = self.seed if isinstance(self.seed, int) else self.seed[0]
+                samples.seed = seed
 
     def train_dataloader(self) -> DataLoader[Any] | SlicedLoader:
-        """Return the training batches, shuffled by seed and epoch; under a Trainer those of this device.
+        """Return the training batches, shuffled by seed and epoch; under a Trainer, this device's.
 
         The Trainer sets the epoch. Without a Trainer, the epoch is 0 until
         ``loader.batch_sampler.set_epoch`` is called.
         """
-        samples, (rank, size) = self._part("train"), self._rank
+        # Order the samples, on their device if they are gathered there.
+        samples = self._samples("train")
+        device = samples.device if isinstance(samples, TensorDataset) else None
+        rank, world_size = self._rank_and_world_size
         batches = SeededBatches(
-            *(len(samples), self.batch_size, self.seed),
+            len(samples),
+            self.batch_size,
+            self.seed,
             rank=rank,
-            world_size=size,
+            world_size=world_size,
             shuffled=not samples.drawn,
-            device=samples.device if isinstance(samples, TensorDataset) else None,
+            device=device,
         )
-        in_memory = type(self)._loader is TensorDataModule._loader  # no workers read ahead
-        module = self._running.lightning_module if self._running and in_memory else None
-        return self._sliced(self._loader(samples, batches), getattr(module, "begin_blocks", None))
+        loader = self._loader(samples, batches)
+
+        # Form blocks of batches, unless workers of another loader read ahead.
+        begin_blocks = None
+        trainer = self._running_trainer
+        if trainer is not None and type(self)._loader is TensorDataModule._loader:
+            begin_blocks = getattr(trainer.lightning_module, "begin_blocks", None)
+        return self._sliced(loader, begin_blocks)
 
     def val_dataloader(self) -> DataLoader[Any] | SlicedLoader:
-        """Return the validation batches, in file order; under a Trainer those of this device."""
-        return self._sliced(self._in_order("val", *self._rank))
+        """Return the validation batches, in file order; under a Trainer, this device's."""
+        loader = self._loader_in_order("val", *self._rank_and_world_size)
+        return self._sliced(loader)
 
     def test_dataloader(self) -> DataLoader[Any] | SlicedLoader | list[Any]:
-        """Return the test batches, in file order; under a Trainer those of this device.
+        """Return the test batches, in file order; under a Trainer, this device's.
 
         Without test samples the result is an empty list, or an ActlabError if the Trainer is to
         test.
         """
-        self._part("train")
-        if self.test is None and not (self.trainer and self.trainer.testing):
+        self._samples("train")  # loads the datasets
+        is_testing = self.trainer is not None and self.trainer.testing
+        if self.test is None and not is_testing:
             return []
-        return self._sliced(self._in_order("test", *self._rank))
+
+        loader = self._loader_in_order("test", *self._rank_and_world_size)
+        return self._sliced(loader)
 
     def predict_dataloader(self) -> DataLoader[Any]:
         """Return the test batches; a prediction writer receives their positions."""
-        return self._in_order("test")
+        return self._loader_in_order("test")
 
     @property
-    def _running(self) -> pl.Trainer | None:
-        """The Trainer once it runs; None while it is only attached, as in checks before training."""
+    def _running_trainer(self) -> pl.Trainer | None:
+        """The Trainer once it runs; None if it is only attached, as in checks before training."""
         return self.trainer if self.trainer and self.trainer.state.fn else None
 
     @property
-    def _rank(self) -> tuple[int, int]:
-        return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
+    def _rank_and_world_size(self) -> tuple[int, int]:
+        if not self.trainer:
+            return 0, 1
+        return self.trainer.global_rank, self.trainer.world_size
 
     def _sliced(
         self, loader: DataLoader[Any], begin_blocks: BeginBlocks | None = None
     ) -> DataLoader[Any] | SlicedLoader:
         return SlicedLoader(loader, begin_blocks) if self.trainer else loader
 
-    def _in_order(self, part: str, rank: int = 0, world_size: int = 1) -> DataLoader[Any]:
-        samples = self._part(part)
+    def _loader_in_order(self, part: str, rank: int = 0, world_size: int = 1) -> DataLoader[Any]:
+        samples = self._samples(part)
         order = SequentialSampler(samples)
-        return self._loader(
-            samples, BatchesInOrder(order, self.eval_batch_size, False, rank, world_size)
-        )
+        batches = BatchesInOrder(order, self.eval_batch_size, False, rank, world_size)
+        return self._loader(samples, batches)
 
     def _loader(self, samples: Samples, batches: Sampler[Any]) -> DataLoader[Any]:
-        return DataLoader(samples, batch_sampler=batches, collate_fn=as_it_is)
+        return DataLoader(samples, batch_sampler=batches, collate_fn=uncollated)
 
     @property
     def training_samples(self) -> Samples:
@@ -455,12 +430,13 @@ class TensorDataModule(pl.LightningDataModule, ABC):
 
         If ``train`` or ``val`` is not a `TensorDataset`, this is ``train`` itself.
         """
-        train, val = self._part("train"), self._part("val")
-        if not (isinstance(train, TensorDataset) and isinstance(val, TensorDataset)):
-            return train
-        return TensorDataset(*train.tensors, transform=val.transform)
+        train = self._samples("train")
+        val = self._samples("val")
+        if isinstance(train, TensorDataset) and isinstance(val, TensorDataset):
+            return TensorDataset(*train.tensors, transform=val.transform)
+        return train
 
-    def _part(self, part: str) -> Samples:
+    def _samples(self, part: str) -> Samples:
         if self.train is None:
             self.setup("fit")
         samples: Samples | None = getattr(self, part)
@@ -469,10 +445,18 @@ class TensorDataModule(pl.LightningDataModule, ABC):
         return samples
 
 
-def dataset_or(default: str, dataset: str | None, sample: bool, embedded: str | None = None) -> str:
-    """Return the given dataset, or ``default``, or the folder of the ``embedded`` sample; not two of them."""
+def dataset_or(default: str, dataset: str | None, sample: bool, bundled: str) -> str:
+    """Return the dataset that a config selects: ``dataset``, ``default`` or the bundled sample.
+
+    ``bundled`` is the path of the sample in ``data/samples``.
+
+    Raises:
+        ActlabError: if both ``dataset`` and ``sample`` are set.
+    """
     if sample and dataset is not None:
         raise ActlabError(
             f"data.dataset {dataset!r} beside data.sample true has no effect: give one of them"
         )
-    return str(resource(f"data/samples/{embedded}")) if sample and embedded else dataset or default
+    if sample:
+        return str(resource(f"data/samples/{bundled}"))
+    return dataset or default

@@ -19,33 +19,45 @@ from actlab.storage.files import regular, replacing
 from actlab.storage.paths import cache_folder
 
 Tensors = dict[str, Tensor]
-_VERIFIED = set[
-    tuple[Path, int, int]
-]()  # path, size and time of files whose digest has been checked
+# Path, size and time of the files whose digest has been checked
+_VERIFIED = set[tuple[Path, int, int]]()
 
 
 def made_once(
     kind: str, content: Any, cache_dir: str | None, make: Callable[[], Tensors]
 ) -> Tensors:
-    """Return the tensors of a cache file, memory-mapped; ``make`` them first if it is missing or damaged.
+    """Return the tensors of a cache file, memory-mapped; make them if it is missing or damaged.
 
-    The file is named by its ``kind`` and a digest of the ``repr`` of ``content``, which determines
-    the tensors.
+    Args:
+        kind: begins the name of the file.
+        content: what determines the tensors; a digest of its ``repr`` ends the name.
+        cache_dir: folder of the file, None for the default.
+        make: returns the tensors. One process calls it, others wait.
+
+    Raises:
+        ActlabError: if the folder cannot be written.
     """
+    # Read the file of an earlier use.
     key = hashlib.sha256(repr(content).encode()).hexdigest()[:24]
     path = cache_folder(cache_dir) / f"{kind}-{key}.safetensors"
-    if cached := _read(path):
+    cached = _read(path)
+    if cached:
         return cached
+
+    # Wait for other processes.
     with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(f"{path}.lock").acquire()
     with lock:
-        if cached := _read(path):  # another process has written it while this one waited
+        cached = _read(path)  # another process may have written it
+        if cached:
             return cached
-        made = make()
+
+        # Make the tensors.
+        tensors = make()
         with writing(path.parent):
-            write_cache(path, made)
-        return _read(path) or made
+            write_cache(path, tensors)
+        return _read(path) or tensors
 
 
 @contextmanager
@@ -55,8 +67,8 @@ def writing(folder: Path) -> Iterator[None]:
         yield
     except (OSError, SafetensorError) as error:
         raise ActlabError(
-            f"cannot write the cache {folder} ({one_line(error)}); give another folder by data.cache_dir or "
-            "$ACTLAB_CACHE"
+            f"cannot write the cache {folder} ({one_line(error)}); give another folder by "
+            "data.cache_dir or $ACTLAB_CACHE"
         ) from error
 
 
@@ -67,6 +79,7 @@ def write_cache(path: Path, tensors: Tensors) -> None:
 
 
 def _read(path: Path) -> Tensors | None:
+    """Return the tensors of a cache file, None if it is missing or damaged."""
     try:
         state = path.stat()
         with safe_open(regular(path), framework="pt") as file:
@@ -74,6 +87,8 @@ def _read(path: Path) -> Tensors | None:
             digest = (file.metadata() or {})["digest"]
     except (OSError, SafetensorError, KeyError, ValueError):
         return None
+
+    # Check the digest once in a process.
     version = path, state.st_size, state.st_mtime_ns
     if version not in _VERIFIED and digest_of_tensors(tensors) != digest:
         return None
@@ -83,8 +98,10 @@ def _read(path: Path) -> Tensors | None:
 
 def digest_of_tensors(tensors: Mapping[str, Tensor]) -> str:
     """Return a SHA-256 digest of CPU tensors, their names, shapes and dtypes."""
-    digest = hashlib.sha256(b"[]")  # of earlier files' metadata; keeps their digests
+    digest = hashlib.sha256(b"[]")  # of earlier files' metadata; retains their digests
     for name in sorted(tensors):
-        digest.update(f"{name} {tuple(tensors[name].shape)} {tensors[name].dtype}".encode())
-        digest.update(tensors[name].contiguous().numpy().data)
+        tensor = tensors[name]
+        header = f"{name} {tuple(tensor.shape)} {tensor.dtype}"
+        digest.update(header.encode())
+        digest.update(tensor.contiguous().numpy().data)
     return digest.hexdigest()

@@ -18,9 +18,9 @@ CLASSES = {("cifar10", None): 10, ("cifar100", None): 100, ("cifar100", "coarse_
 class CIFARDataModule(ImageDataModule):
     """CIFAR-10 or CIFAR-100; the first training images in file order are the validation set.
 
-    `ImageDataModule` with the defaults of CIFAR. Batches: images ``(B, 3, 32, 32)`` float32, labels
-    ``(B,)`` int64. Preprocessed images take 12,288 bytes each: 614 MB for 50,000, 737 MB with the
-    test images.
+    `ImageDataModule` with the defaults of CIFAR. A batch has images ``(B, 3, 32, 32)`` float32 and
+    labels ``(B,)`` int64. Preprocessed images take 12,288 bytes each: 614 MB for 50,000, 737 MB
+    with the test images.
 
     Args:
         variant: ``cifar10`` or ``cifar100``; determines the default of ``dataset`` and the sample.
@@ -71,7 +71,7 @@ class CIFARDataModule(ImageDataModule):
         revision: str | None = None,
         seed: int | None = None,
     ) -> None:
-        # Take the sample, or the dataset with its published numbers
+        # Use the sample, or the dataset with the published number of validation images.
         source = dataset_or(f"uoft-cs/{variant}", dataset, sample, variant)
         if sample:
             revision = None
@@ -92,11 +92,13 @@ class CIFARDataModule(ImageDataModule):
             cache_dir=cache_dir,
             seed=seed,
         )
-        self.variant, self.sample = variant, sample
+        self.variant = variant
+        self.sample = sample
 
     def check(self, images: Images) -> None:
         """Check that the dataset is not CIFAR in another variant, by its number of classes."""
         super().check(images)
+
         number = images.num_classes
         expected = CLASSES.get((self.variant, self.label), number)
         if number != expected and number in CLASSES.values():  # else the user's pictures

@@ -1,21 +1,22 @@
-"""The datamodule of ImageNet, or of any pictures in class folders, decoded by workers during training."""
+"""The datamodule of ImageNet, or of pictures in class folders, decoded by workers in training."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Sampler, SequentialSampler
 
-from actlab.datamodules.base import BatchesInOrder, Samples, TensorDataModule, as_it_is, dataset_or
+from actlab.datamodules.base import Samples, TensorDataModule, dataset_or, uncollated
 from actlab.datamodules.cache import made_once, writing
-from actlab.datamodules.hub import located
+from actlab.datamodules.hub import locate
 from actlab.datamodules.photographs import Crops, Photographs, ReadingLoader
 from actlab.datamodules.pictures import Pictures
 from actlab.datamodules.preprocessing import mean_of
+from actlab.datamodules.samplers import BatchesInOrder
 from actlab.datamodules.sources import content, digest_of, has_class_folders, open_tables, state
 from actlab.errors import ActlabError
 from actlab.random.hashing import generator
@@ -24,18 +25,26 @@ from actlab.validation import Count, Whole, validated
 
 FORMAT = 4  # version of the mean's cache; increased when decoding changes
 BLOCK = 64  # pictures per batch while computing the mean
-SAMPLE_VAL = 8
+SAMPLE_VAL = 8  # largest validation set of the sample
 SPLITS = ("train", "validation")
 
 
-class ImageNetDataModule(TensorDataModule):
-    """ImageNet as in ELU §4.4: 256×256 squares minus their mean, random 224×224 crops and horizontal flips.
+class _Dataset(NamedTuple):
+    """The encoded pictures of each split, a digest of their files, and a hub dataset's commit."""
 
-    Batches: images ``(B, 3, 224, 224)`` float32, labels ``(B,)`` int64. The paper does not say how
-    it makes a picture square; we cut the central square, as Krizhevsky et al. (2012) do. The
-    per-pixel mean is computed over the squares of all training images and subtracted before a
-    window is cut. Values are divided by 255, which the paper does not state either, because He
-    initialization propagates the scale of the input up to the logits.
+    pictures: dict[str, Pictures]
+    digest: str
+    commit: str | None
+
+
+class ImageNetDataModule(TensorDataModule):
+    """ImageNet as in ELU §4.4: 256×256 squares minus their mean, random 224×224 crops and flips.
+
+    A batch has images ``(B, 3, 224, 224)`` float32 and labels ``(B,)`` int64. The paper does not
+    say how it makes a picture square; we cut the central square, as Krizhevsky et al. (2012) do.
+    Flips are horizontal. The per-pixel mean is computed over the squares of all training images and
+    subtracted before a window is cut. Values are divided by 255, which the paper does not state
+    either, because He initialization propagates the scale of the input up to the logits.
 
     The 50,000 validation images have labels, the test images do not. As in Fig 6 of the paper,
     ``val_images`` of the validation images, selected at random, are the validation set. The rest is
@@ -93,43 +102,54 @@ class ImageNetDataModule(TensorDataModule):
         self.dataset = dataset_or("ILSVRC/imagenet-1k", dataset, sample, "imagenet")
         self.revision = None if sample else revision
         self.val_images = min(val_images, SAMPLE_VAL) if sample else val_images
-        self.size, self.crop, self.workers, self.cache_dir = size, crop, workers, cache_dir
+        self.size = size
+        self.crop = crop
+        self.workers = workers
+        self.cache_dir = cache_dir
 
     @property
     def pictures(self) -> dict[str, Pictures]:
         """The encoded pictures of ``train`` and ``validation``; listed on first use."""
-        return self._listed[0]
+        return self._dataset.pictures
 
     @cached_property
-    def _listed(self) -> tuple[dict[str, Pictures], str, str | None]:
-        """Return the pictures of each split, a digest of their files, and the commit of a hub dataset."""
-        folder, commit = located(self.dataset, self.revision)
-        as_pictures = has_class_folders(folder)
-        version = (
-            digest_of(folder, state) if as_pictures else commit or digest_of(folder, content)[:24]
-        )
-        copy = cache_folder(self.cache_dir) / "rows" / version
-        if not as_pictures:
+    def _dataset(self) -> _Dataset:
+        """The dataset, without its decoded pictures."""
+        folder, commit = locate(self.dataset, self.revision)
+
+        # Digest the files. Pictures are too many to be read, tables are large.
+        if has_class_folders(folder):
+            digest = digest_of(folder, state)
+            copy = cache_folder(self.cache_dir) / "rows" / digest
+        else:
+            digest = commit or digest_of(folder, content)[:24]
+            copy = cache_folder(self.cache_dir) / "rows" / digest
             with writing(copy.parent):
                 copy.mkdir(parents=True, exist_ok=True)
+
+        # Open the splits.
         tables = open_tables(folder, SPLITS, copy)
-        if missing := [split for split in SPLITS if split not in tables]:
+        for split in SPLITS:
+            if split not in tables:
+                raise ActlabError(
+                    f"{self.dataset!r}: expected the splits train and validation, got no {split} "
+                    "split. Add it, or use ImageDataModule, which takes validation from training."
+                )
+        train, validation = (Pictures(tables, split, None, None, self.dataset) for split in SPLITS)
+
+        # Compare their classes.
+        numbers = sorted({train.num_classes, validation.num_classes})
+        if len(numbers) > 1:
             raise ActlabError(
-                f"{self.dataset!r}: expected the splits train and validation, got no {missing[0]} split. Add "
-                "it, or use ImageDataModule, which takes validation from training."
-            )
-        pictures = {split: Pictures(tables, split, None, None, self.dataset) for split in SPLITS}
-        if len(numbers := {of_split.num_classes for of_split in pictures.values()}) > 1:
-            raise ActlabError(
-                f"the splits of dataset {self.dataset!r} have {' and '.join(map(str, sorted(numbers)))} "
+                f"the splits of dataset {self.dataset!r} have {numbers[0]} and {numbers[1]} "
                 "classes; both need the same"
             )
-        return pictures, version, commit
+        return _Dataset({"train": train, "validation": validation}, digest, commit)
 
     @property
     def revisions(self) -> dict[str, str]:
         """The dataset's hub id and commit; empty for a local folder."""
-        commit = self._listed[2]
+        commit = self._dataset.commit
         return {self.dataset: commit} if commit else {}
 
     @property
@@ -144,7 +164,7 @@ class ImageNetDataModule(TensorDataModule):
 
     @property
     def class_names(self) -> Sequence[str] | None:
-        """The names of the classes, None where the dataset has none."""
+        """The names of the classes, None if the dataset has none."""
         return self.pictures["train"].class_names
 
     @property
@@ -157,42 +177,54 @@ class ImageNetDataModule(TensorDataModule):
         self._mean()
 
     def _mean(self) -> Tensor:
-        """Return the mean of all training squares, float32 ``(3, S, S)``, cached: it reads all pictures."""
-        train = Photographs(
-            self.pictures["train"], self.size, torch.arange(len(self.pictures["train"]))
-        )
-        loader = self._loader(
-            train, BatchesInOrder(SequentialSampler(train), BLOCK, drop_last=False)
-        )
+        """Return the mean of all training squares, float32 ``(3, S, S)``.
 
-        def _make() -> dict[str, Tensor]:
-            return {"mean": mean_of(lambda: (images for images, _ in loader))[0].float()}
+        It is cached, because it reads all pictures.
+        """
+        # Decode all squares in batches.
+        pictures = self.pictures["train"]
+        squares = Photographs(pictures, self.size, torch.arange(len(pictures)))
+        batches = BatchesInOrder(SequentialSampler(squares), BLOCK, drop_last=False)
+        loader = self._loader(squares, batches)
 
-        content = FORMAT, self._listed[1], self.size
-        return made_once("mean", content, self.cache_dir, _make)["mean"]
+        def make() -> dict[str, Tensor]:
+            mean, _ = mean_of(lambda: (images for images, _ in loader))
+            return {"mean": mean.float()}
+
+        key = FORMAT, self._dataset.digest, self.size
+        tensors = made_once("mean", key, self.cache_dir, make)
+        return tensors["mean"]
 
     def load(self, device: torch.device) -> None:
         """Create the three datasets, which decode their images on access."""
-        mean, train, val = self._mean(), self.pictures["train"], self.pictures["validation"]
-        if not 0 < (n := self.val_images) < len(val):
+        mean = self._mean()
+        train = self.pictures["train"]
+        validation = self.pictures["validation"]
+        number = self.val_images
+        if not 0 < number < len(validation):
             raise ActlabError(
-                f"data.val_images {n}: {self.dataset} has {len(val)} validation images; give fewer, at least 1"
+                f"data.val_images {number}: {self.dataset} has {len(validation)} validation "
+                "images; give fewer, at least 1"
             )
-        # The same for every run
-        order = torch.randperm(len(val), generator=generator(0, "val_images"))
-        random, fixed = Crops(mean, self.crop, random=True), Crops(mean, self.crop)
-        self.train = Photographs(train, self.size, torch.arange(len(train)), random, device)
-        self.val, self.test = (
-            Photographs(val, self.size, part.sort().values, fixed, device)
-            for part in (order[:n], order[n:])
-        )
+
+        # Training: random windows
+        rows = torch.arange(len(train))
+        random_windows = Crops(mean, self.crop, random=True)
+        self.train = Photographs(train, self.size, rows, random_windows, device)
+
+        # Validation and test: central windows of images selected at random, equally for every run
+        order = torch.randperm(len(validation), generator=generator(0, "val_images"))
+        val_rows = order[:number].sort().values
+        test_rows = order[number:].sort().values
+        windows = Crops(mean, self.crop)
+        self.val = Photographs(validation, self.size, val_rows, windows, device)
+        self.test = Photographs(validation, self.size, test_rows, windows, device)
 
     def _loader(self, samples: Samples, batches: Sampler[Any]) -> DataLoader[Any]:
-        pinned = samples.device.type == "cuda"
         return ReadingLoader(
             samples,
             batch_sampler=batches,
-            collate_fn=as_it_is,
+            collate_fn=uncollated,
             num_workers=self.workers,
-            pin_memory=pinned,
+            pin_memory=samples.device.type == "cuda",
         )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -16,37 +15,33 @@ from torch import Tensor
 from actlab.datamodules.augmentation import Augmentation, BothWays
 from actlab.datamodules.base import TensorDataModule, TensorDataset
 from actlab.datamodules.cache import made_once
-from actlab.datamodules.hub import located
-from actlab.datamodules.pictures import LABEL_COLUMNS, Fit, Pictures, rejected
+from actlab.datamodules.hub import locate
+from actlab.datamodules.pictures import LABEL_COLUMNS, Fit, Pictures, decode
 from actlab.datamodules.preprocessing import Preprocessing, fitted, steps_of
 from actlab.datamodules.sources import (
     Listing,
     class_names,
     digest_of,
     has_class_folders,
-    listed,
+    list_pictures,
     open_tables,
     parquet_files,
 )
 from actlab.errors import ActlabError
 from actlab.random.hashing import generator
 from actlab.storage.files import temporary
-from actlab.storage.paths import at_home, cache_folder
+from actlab.storage.paths import cache_folder
 from actlab.validation import Count, Whole, validated
 
 FORMAT = 7  # version of the cache; increased when decoding changes
-# The images that this process preprocessed last: its next run mostly needs the same.
-_LATEST: dict[str, dict[str, Tensor]] = {}
 AUTO = "auto"  # a split that is used if the dataset has it
 # Part → name of its `AUTO` split
-DEFAULTS = {
-    "train": "train",
-    "val": "validation",
-    "test": "test",
-}
+DEFAULTS = {"train": "train", "val": "validation", "test": "test"}
 VALIDATION = 5000  # validation images of MNIST and CIFAR
-Share = Annotated[float, Gt(0), Lt(1)]
 SORTED = 50  # this many images of one class in a row are not due to chance
+Share = Annotated[float, Gt(0), Lt(1)]
+# The images that this process preprocessed last: its next run mostly needs them again.
+_LATEST: dict[str, dict[str, Tensor]] = {}
 
 
 class Images(NamedTuple):
@@ -55,89 +50,60 @@ class Images(NamedTuple):
     tensors: dict[str, Tensor]  # {part}_images uint8 (N, C, H, W) and {part}_labels int64 (N,)
     num_classes: int
     revision: str | None = None  # commit of a hub dataset
-    known: tuple[Any, ...] = ()  # what determines the tensors
+    cache_key: tuple[Any, ...] = ()  # determines the tensors
 
 
-def decode(
-    pictures: Mapping[str, Pictures],
-    channels: int,
-    given: str,
-    size: Sequence[int] | None = None,
-    fit: Fit = "crop",
-) -> dict[str, Tensor]:
-    """Return all images and labels of the parts of the dataset ``given``, and ``num_classes``.
-
-    Raises:
-        ActlabError: for all pictures that cannot be read at once, or images of several sizes.
-    """
-    tensors: dict[str, Tensor] = {}
-    unreadable: dict[str, str] = {}
-    sizes: dict[tuple[int, int], str] = {}
-    for part, of_part in pictures.items():
-        stack = of_part.stacked(channels, size, fit)
-        tensors |= {f"{part}_images": stack.images, f"{part}_labels": of_part.labels}
-        unreadable |= stack.unreadable
-        sizes = stack.sizes | sizes
-
-    hint = ""
-    if len(sizes) > 1:
-        some = [
-            f"{name} has size {height}×{width}" for (height, width), name in [*sizes.items()][:2]
-        ]
-        hint = f"{len(sizes)} different sizes: {', '.join(some)}; set data.size, and data.fit to crop or resize"
-    if unreadable:
-        unreadable = dict(sorted(unreadable.items()))
-        remedy = _left_out_by(unreadable, at_home(given))
-        if hint:
-            remedy = f"{remedy}; the others have {hint}"
-        raise rejected(unreadable, remedy)
-    if hint:
-        raise ActlabError(f"dataset {given!r} has images of {hint}")
-    return tensors | {
-        "num_classes": torch.tensor(max(of_part.num_classes for of_part in pictures.values()))
-    }
-
-
-def _left_out_by(names: Iterable[str], folder: Path) -> str:
-    """Return the argument that leaves out pictures of a folder; empty for pictures of parquet files."""
-    paths = [os.path.relpath(name, folder) for name in names if Path(name).is_relative_to(folder)]
-    return f", or set data.leave_out to {json.dumps(paths, ensure_ascii=False)}" if paths else ""
-
-
-def drawn_from_each_class(
+def draw_from_each_class(
     labels: Tensor, rows: Tensor, share: float, seed: int, part: str
 ) -> Tensor:
-    """Draw some of the ``rows``: of each class a share of all its images, at least one, but never all.
+    """Draw some of the ``rows``: a share of all images of each class, at least one, never all.
 
-    ``labels (N,)`` are those of all images. The seed and the name of the ``part`` determine the
-    draw.
+    Args:
+        labels: of all images, ``(N,)``.
+        rows: the rows that may be drawn.
+        share: of the images of each class.
+        seed: determines the draw, together with the name of the part.
+        part: its name.
+
+    Returns:
+        The drawn rows, sorted.
     """
-    shuffled = rows[torch.randperm(len(rows), generator=generator(seed, "split", part))]
+    order = torch.randperm(len(rows), generator=generator(seed, "split", part))
+    shuffled = rows[order]
+
     drawn: list[Tensor] = []
     for label in sorted(set(labels.tolist())):
-        of_class = shuffled[labels[shuffled] == label]
-        number = max(round(share * int((labels == label).sum())), 1)
-        drawn.append(of_class[: max(min(number, len(of_class) - 1), 0)])
+        candidates = shuffled[labels[shuffled] == label]
+        class_size = int((labels == label).sum())
+        number = max(round(share * class_size), 1)
+        number = max(min(number, len(candidates) - 1), 0)
+        drawn.append(candidates[:number])
     return torch.cat(drawn).sort().values
 
 
-def _name_of(part: str, split: str) -> str:
+def _split_name(part: str, split: str) -> str:
     return DEFAULTS[part] if split == AUTO else split
 
 
 def _as_slice(rows: Tensor) -> Tensor | slice:
-    """Return sorted rows as a slice where they have no gaps, so that tensors need no copy."""
-    if len(rows) and int(rows[-1] - rows[0]) + 1 == len(rows):
-        return slice(int(rows[0]), int(rows[-1]) + 1)
-    return rows
+    """Return sorted rows without gaps as a slice, so that tensors need no copy."""
+    if not len(rows):
+        return rows
+
+    start = int(rows[0])
+    end = int(rows[-1]) + 1
+    return slice(start, end) if end - start == len(rows) else rows
 
 
 class ImageDataModule(TensorDataModule):
     """Labelled images, from the hub, from parquet files in its layout or from class folders.
 
-    Batches: images ``(B, C, H, W)`` float32, labels ``(B,)`` int64. Images stay in memory, as bytes
-    if the only preprocessing step is ``unit``, otherwise as float32. Preprocessing statistics, such
-    as those of whitening, are computed from the images used for training only.
+    This class divides a dataset into training, validation and test. The modules `sources` and
+    `pictures` read the files, `preprocessing` and `augmentation` change the images.
+
+    A batch has images ``(B, C, H, W)`` float32 and labels ``(B,)`` int64. Images stay in memory, as
+    bytes if the only preprocessing step is ``unit``, otherwise as float32. Preprocessing
+    statistics, such as the whitening matrix, are computed from the images used for training only.
 
     Pictures may have any mode (grey, palette, transparent, CMYK) and 1 to 16 bits a channel;
     transparency is dropped, as torchvision's ``ImageFolder`` does. Floats and 32 bits are rejected.
@@ -221,91 +187,110 @@ class ImageDataModule(TensorDataModule):
         seed: int | None = None,
     ) -> None:
         super().__init__(batch_size, eval_batch_size, seed)
+
+        # Reject settings that contradict each other.
         takes_validation = validation is not None or train_on_all
         if val_split not in (None, AUTO) and takes_validation:
             raise ActlabError(
-                f"data.val_split {val_split!r}: leave out data.validation and data.train_on_all, which take "
-                "training images for validation"
+                f"data.val_split {val_split!r}: leave out data.validation and data.train_on_all, "
+                "which take training images for validation"
             )
         if test_split != AUTO and test is not None:
             raise ActlabError(
-                f"data.test_split {test_split!r}: leave out data.test, which takes training images for the test"
+                f"data.test_split {test_split!r}: leave out data.test, which takes training images "
+                "for the test"
             )
         if isinstance(size, Sequence) and len(size) != 2:
             raise ActlabError(f"data.size: expected a number or [height, width], got {list(size)}")
         if fit == "resize" and size is None:
             raise ActlabError("data.fit: resize needs the height and width. Set data.size.")
 
-        self.augmentation = Augmentation(**(augmentation or {}))
-        self.steps, self.channels = steps_of(preprocessing), channels
+        # Where the images are, and how they are decoded and changed.
+        self.dataset = dataset
+        self.name = name
+        self.revision = revision
+        self.image = image
+        self.label = label
+        self.channels = channels
         self.size = (size, size) if isinstance(size, int) else size
-        self.fit, self.leave_out = fit, tuple(leave_out)
-        self.dataset, self.name, self.revision = dataset, name, revision
-        self.splits = {"train": train_split, "val": val_split, "test": test_split}
-        self.image, self.label = image, label
+        self.fit = fit
+        self.leave_out = tuple(leave_out)
+        self.steps = steps_of(preprocessing)
+        self.augmentation = Augmentation(**(augmentation or {}))
+        self.cache_dir = cache_dir
 
-        # What a part takes from the training split, if it has no split of its own.
-        self.amounts: dict[str, int | float] = {"val": 0.1 if validation is None else validation}
-        if test_split is not None:
-            self.amounts = {"test": 0.2 if test is None else test, **self.amounts}
+        # The split of each part, null for a part that is taken from the training split.
+        self.splits = {"train": train_split, "val": val_split, "test": test_split}
         if takes_validation:
             self.splits["val"] = None
         if test is not None:
             self.splits["test"] = None
+
+        # What such a part takes from the training split, first for the test.
+        self.amounts: dict[str, int | float] = {}
+        if test_split is not None:
+            self.amounts["test"] = 0.2 if test is None else test
+        self.amounts["val"] = 0.1 if validation is None else validation
         self.split_seed = split_seed
-        self.train_on_all, self.cache_dir = train_on_all, cache_dir
+        self.train_on_all = train_on_all
 
     @cached_property
-    def _located(self) -> tuple[Path, str | None]:
-        """Return the dataset's folder and, of a hub dataset, its commit."""
-        return located(self.dataset, self.revision)
+    def _location(self) -> tuple[Path, str | None]:
+        """The dataset's folder and, for a hub dataset, its commit."""
+        return locate(self.dataset, self.revision)
 
     @cached_property
     def images(self) -> Images:
-        """The decoded dataset; read on first use, or memory-mapped from the cache of an earlier use."""
+        """The decoded dataset; read on first use, or memory-mapped from an earlier use's cache."""
         splits = {part: split for part, split in self.splits.items() if split is not None}
-        folder, commit = self._located
+        folder, commit = self._location
         content = commit or digest_of(folder, train=splits["train"])
-        columns = self.image, self.label
-        known: tuple[Any, ...] = (
-            *(
-                FORMAT,
-                self.dataset if commit else "",
-                content,
-                splits,
-                self.channels,
-                self.name,
-                *columns,
-            ),
+
+        # The key determines the pixels. Default sizes stay out of it, as in earlier caches.
+        hub_id = self.dataset if commit else ""
+        key: tuple[Any, ...] = (
+            FORMAT,
+            hub_id,
+            content,
+            splits,
+            self.channels,
+            self.name,
+            self.image,
+            self.label,
         )
-        if self.size or self.leave_out:  # the defaults keep the keys of earlier caches
-            known = (*known, self.size and tuple(self.size), self.fit, self.leave_out)
-        tensors = made_once("images", known, self.cache_dir, partial(self._read, splits, content))
-        images = Images(tensors, int(tensors.pop("num_classes")), commit, known)
+        if self.size or self.leave_out:
+            size = None if self.size is None else tuple(self.size)
+            key = (*key, size, self.fit, self.leave_out)
+
+        # Decode, or read the cache.
+        read = partial(self._read, splits, content)
+        tensors = made_once("images", key, self.cache_dir, read)
+        images = Images(tensors, int(tensors.pop("num_classes")), commit, key)
         self.check(images)
         return images
 
     def _read(self, splits: Mapping[str, str], content: str) -> dict[str, Tensor]:
         """Decode the images of some parts; an `AUTO` split only if the dataset has it."""
-        folder, commit = self._located
-        names = {part: _name_of(part, split) for part, split in splits.items()}
-        cache = cache_folder(self.cache_dir)
+        folder, commit = self._location
+        names = {part: _split_name(part, split) for part, split in splits.items()}
 
-        # The reader's copy goes at once: it would double the disk space.
-        with temporary(cache, "reading", folder=True) as place:
-            tables = open_tables(folder, [*names.values()], place, self.name, True, self.leave_out)
-            pictures = {
-                part: Pictures(tables, split, self.image, self.label, self.dataset)
-                for part, split in names.items()
-                if splits[part] != AUTO or split in tables
-            }
-            made = decode(pictures, self.channels, self.dataset, self.size, self.fit)
+        # Decode through the reader's copy. It goes at once: it would double the disk space.
+        with temporary(cache_folder(self.cache_dir), "reading", folder=True) as copy:
+            tables = open_tables(
+                folder, list(names.values()), copy, self.name, True, self.leave_out
+            )
+            pictures = {}
+            for part, name in names.items():
+                if splits[part] != AUTO or name in tables:
+                    pictures[part] = Pictures(tables, name, self.image, self.label, self.dataset)
+            tensors = decode(pictures, self.channels, self.dataset, self.size, self.fit)
 
+        # A local folder may change meanwhile.
         if not commit and digest_of(folder, train=splits["train"]) != content:
             raise ActlabError(
                 f"{folder} changed while it was read; run again when its files are complete"
             )
-        return made
+        return tensors
 
     def check(self, images: Images) -> None:
         """Raise an ActlabError if the dataset does not match the config."""
@@ -316,29 +301,33 @@ class ImageDataModule(TensorDataModule):
             )
 
     def setup(self, stage: str) -> None:
-        """Load the datasets; reject a checkpoint callback that selects by images which the run trains on."""
-        callbacks = self.trainer.checkpoint_callbacks if self.trainer and stage == "fit" else []
-        for monitored in (str(getattr(callback, "monitor", None)) for callback in callbacks):
-            if self.train_on_all and monitored.startswith("val/"):
-                raise ActlabError(
-                    f"a checkpoint callback monitors {monitored}, but data.train_on_all is true: the run "
-                    "trains on the validation images; leave out the callback's monitor, or set "
-                    "data.train_on_all to false"
-                )
+        """Load the datasets; reject a checkpoint callback that selects by images trained on."""
+        if self.trainer and stage == "fit" and self.train_on_all:
+            for callback in self.trainer.checkpoint_callbacks:
+                monitor = str(getattr(callback, "monitor", None))
+                if monitor.startswith("val/"):
+                    raise ActlabError(
+                        f"a checkpoint callback monitors {monitor}, but data.train_on_all is true: "
+                        "the run trains on the validation images; leave out the callback's "
+                        "monitor, or set data.train_on_all to false"
+                    )
         super().setup(stage)
 
     @property
     def revisions(self) -> dict[str, str]:
         """The dataset's hub id and commit; empty for a local folder."""
-        return {self.dataset: self.images.revision} if self.images.revision else {}
+        commit = self.images.revision
+        return {self.dataset: commit} if commit else {}
 
     @property
     def counts(self) -> Mapping[str, int]:  # type: ignore[override]
         """The number of images in each split of the dataset."""
-        tensors = self.images.tensors
-        return {
-            part: len(tensors[f"{part}_labels"]) for part in DEFAULTS if f"{part}_labels" in tensors
-        }
+        counts = {}
+        for part in DEFAULTS:
+            labels = self.images.tensors.get(f"{part}_labels")
+            if labels is not None:
+                counts[part] = len(labels)
+        return counts
 
     @property
     def num_classes(self) -> int:
@@ -352,69 +341,94 @@ class ImageDataModule(TensorDataModule):
 
     @cached_property
     def rows(self) -> dict[str, Tensor]:
-        """The sorted rows of the training split that each part takes; files sorted by class are rejected."""
-        tensors = self.images.tensors
-        rest = torch.arange(len(tensors["train_labels"]))
-        taken: dict[str, Tensor] = {}
-        for part, amount in self.amounts.items():
-            if f"{part}_images" not in tensors:
-                taken[part] = self._taken(part, amount, rest)
-                if part == "test" or not self.train_on_all:
-                    rest = rest[~torch.isin(rest, taken[part])]
-        return {**taken, "train": rest}
+        """The sorted rows of the training split that each part takes.
 
-    def _taken(self, part: str, amount: int | float, rest: Tensor) -> Tensor:
-        """Return the rows, among the ``rest``, of a part that has no split of its own."""
-        labels, kind = self.images.tensors["train_labels"], {"val": "validation"}.get(part, part)
+        Raises:
+            ActlabError: if there are too few images, or the files are sorted by class.
+        """
+        tensors = self.images.tensors
+        available = torch.arange(len(tensors["train_labels"]))
+        rows: dict[str, Tensor] = {}
+        for part, amount in self.amounts.items():
+            if f"{part}_images" in tensors:
+                continue
+            rows[part] = self._rows_from_training(part, amount, available)
+
+            # Training does without these rows, except for validation under `train_on_all`.
+            if part == "test" or not self.train_on_all:
+                available = available[~torch.isin(available, rows[part])]
+        return {**rows, "train": available}
+
+    def _rows_from_training(self, part: str, amount: int | float, available: Tensor) -> Tensor:
+        """Return the rows, of the ``available`` ones, for a part without a split of its own."""
+        labels = self.images.tensors["train_labels"]
+        key = "validation" if part == "val" else part
+
+        # A share is drawn from each class.
         if isinstance(amount, float):
-            rows = drawn_from_each_class(labels, rest, amount, self.split_seed, kind)
+            rows = draw_from_each_class(labels, available, amount, self.split_seed, key)
             if not len(rows):
                 raise ActlabError(
-                    f"data.{kind} {amount}: {self.dataset} has too few training images of each class; add some"
+                    f"data.{key} {amount}: {self.dataset} has too few training images of each "
+                    "class; add some"
                 )
             return rows
 
-        if not 0 < amount < len(rest):
+        # A number takes the first images.
+        if not 0 < amount < len(available):
             raise ActlabError(
-                f"data.{kind} {amount}: {self.dataset} has {len(rest)} training images; set a smaller number, "
-                "at least 1, or a share, such as 0.1"
+                f"data.{key} {amount}: {self.dataset} has {len(available)} training images; set a "
+                "smaller number, at least 1, or a share, such as 0.1"
             )
-        rows, others = rest[:amount], set(labels[rest[amount:]].tolist())
-        first = set(labels[rows].tolist())
-        by_class = (amount >= SORTED and len(first) == 1 < len(others)) or first - others
-        trained_on = self.train_on_all and part == "val"
-        if by_class and not (self.sample or trained_on):
+        rows = available[:amount]
+
+        # Reject files that are sorted by class. Images that are also trained on may be so.
+        classes = set(labels[rows].tolist())
+        remaining_classes = set(labels[available[amount:]].tolist())
+        missing = classes - remaining_classes
+        is_one_class = amount >= SORTED and len(classes) == 1 < len(remaining_classes)
+        is_trained_on = self.train_on_all and part == "val"
+        if (is_one_class or missing) and not (self.sample or is_trained_on):
             raise ActlabError(
-                f"data.{kind} {amount}: the first {amount} training images of {self.dataset} are the {kind} "
-                f"set and have {len(first)} classes, {len(first - others)} of which no other image has; the "
-                f"files seem sorted by class: shuffle the dataset, or set data.{kind} to a share, such as 0.1"
+                f"data.{key} {amount}: the first {amount} training images of {self.dataset} are "
+                f"the {key} set and have {len(classes)} classes, {len(missing)} of which no other "
+                "image has; the files seem sorted by class: shuffle the dataset, or set "
+                f"data.{key} to a share, such as 0.1"
             )
         return rows
 
     @property
     def class_names(self) -> Sequence[str] | None:
-        """The names of the classes, None where the dataset has none."""
-        folder, listing = self._located[0], self._listed("train")
+        """The names of the classes, None if the dataset has none."""
+        listing = self._listing("train")
         if listing is not None:
             return listing.classes
-        return class_names(parquet_files(folder), (self.label,) if self.label else LABEL_COLUMNS)
 
-    def _listed(self, part: str) -> Listing | None:
+        folder, _ = self._location
+        columns = (self.label,) if self.label else LABEL_COLUMNS
+        return class_names(parquet_files(folder), columns)
+
+    def _listing(self, part: str) -> Listing | None:
         """Return the pictures of a part in class folders, in the order of its images."""
-        folder, train = self._located[0], str(self.splits["train"])
+        folder, _ = self._location
+        train = str(self.splits["train"])
         if not has_class_folders(folder, train):
             return None
-        name = _name_of(part, str(self.splits[part]))
-        return listed(folder, name, train, mixed=True, leave_out=self.leave_out)
+        split = _split_name(part, str(self.splits[part]))
+        return list_pictures(folder, split, train, mixed=True, leave_out=self.leave_out)
 
     def _file_names(self, part: str) -> list[str] | None:
-        """Return the paths of a part's pictures from the dataset's folder, None if they are not files."""
+        """Return the paths of a part's pictures from the dataset's folder, None without files."""
         rows = self.rows.get(part)
-        listing = self._listed(part if rows is None else "train")
+        listing = self._listing(part if rows is None else "train")
         if listing is None:
             return None
-        files = [os.path.relpath(file, self._located[0]) for file in listing.files]
-        return files if rows is None else [files[row] for row in rows.tolist()]
+
+        folder, _ = self._location
+        paths = [os.path.relpath(file, folder) for file in listing.files]
+        if rows is None:
+            return paths
+        return [paths[row] for row in rows.tolist()]
 
     def prepare_data(self) -> None:
         """Decode the images and fit the preprocessing into the cache, once per machine."""
@@ -422,41 +436,64 @@ class ImageDataModule(TensorDataModule):
 
     def _preprocessing(self) -> Preprocessing:
         rows = _as_slice(self.rows["train"])
-        return fitted(self.images.tensors["train_images"][rows], self.steps, self.cache_dir)
+        images = self.images.tensors["train_images"][rows]
+        return fitted(images, self.steps, self.cache_dir)
 
-    def load(self, device: torch.device) -> None:
-        """Preprocess all images; divide the training split into the parts without a split of their own."""
-        rows = self.rows
-        tensors, as_bytes = self.images.tensors, self.steps == steps_of(["unit"])
-        # Bits may depend on the number of threads.
-        settings = self.amounts, self.split_seed, self.train_on_all
-        key = repr((self.images.known, self.steps, settings, device, torch.get_num_threads()))
+    def _latest(self, device: torch.device) -> dict[str, Tensor]:
+        """Return the images, by part, that an earlier run preprocessed in this way."""
+        settings = (
+            self.images.cache_key,
+            self.steps,
+            (self.amounts, self.split_seed, self.train_on_all),
+            device,
+            torch.get_num_threads(),  # bits may depend on it
+        )
+        key = repr(settings)
         if key not in _LATEST:
             _LATEST.clear()  # at once: two datasets may not fit in memory
-        kept = _LATEST.setdefault(key, {})
-        preprocess = cache(self._preprocessing)  # which digests all training images
+        return _LATEST.setdefault(key, {})
+
+    def load(self, device: torch.device) -> None:
+        """Preprocess all images; divide the training split into parts without their own split."""
+        rows = self.rows
+        tensors = self.images.tensors
+        stays_bytes = self.steps == steps_of(["unit"])
+        latest = self._latest(device)
+        preprocessing = cache(self._preprocessing)  # only if needed: it digests all training images
 
         def part(name: str) -> tuple[Tensor, Tensor]:
-            split, chosen = (
-                ("train", _as_slice(rows[name])) if name in rows else (name, slice(None))
-            )
-            images, labels = (tensors[f"{split}_{kind}"][chosen] for kind in ("images", "labels"))
-            if as_bytes:
-                return images.to(device), labels.to(device)
-            if name not in kept:
-                kept[name] = preprocess()(images, device)
-            return kept[name], labels.to(device)
+            # Select the images.
+            split: str = name
+            selection: Tensor | slice = slice(None)
+            if name in rows:
+                split = "train"
+                selection = _as_slice(rows[name])
+            images = tensors[f"{split}_images"][selection]
+            labels = tensors[f"{split}_labels"][selection].to(device)
 
-        train, as_they_are = part("train"), Augmentation()
-        kind = BothWays if self.augmentation.flip == "both" else TensorDataset
-        self.train = kind(*train, transform=self.augmentation)
-        if self.train_on_all:  # shares the memory of the training images
-            chosen = _as_slice(torch.searchsorted(rows["train"], rows["val"]))
-            val = train[0][chosen], train[1][chosen]
+            # Preprocess them.
+            if stays_bytes:
+                return images.to(device), labels
+            if name not in latest:
+                latest[name] = preprocessing()(images, device)
+            return latest[name], labels
+
+        # Training
+        train_images, train_labels = part("train")
+        dataset_class = BothWays if self.augmentation.flip == "both" else TensorDataset
+        self.train = dataset_class(train_images, train_labels, transform=self.augmentation)
+
+        # Validation, which shares the memory of the training images if they include it
+        if self.train_on_all:
+            selection = _as_slice(torch.searchsorted(rows["train"], rows["val"]))
+            val_images, val_labels = train_images[selection], train_labels[selection]
         else:
-            val = part("val")
-        self.val = TensorDataset(*val, transform=as_they_are)
-        has_test = "test" in rows or "test_images" in tensors
-        self.test = TensorDataset(*part("test"), transform=as_they_are) if has_test else None
-        if self.test is not None:
+            val_images, val_labels = part("val")
+        unaugmented = Augmentation()
+        self.val = TensorDataset(val_images, val_labels, transform=unaugmented)
+
+        # Test
+        self.test = None
+        if "test" in rows or "test_images" in tensors:
+            self.test = TensorDataset(*part("test"), transform=unaugmented)
             self.test.file_names = self._file_names("test")

@@ -10,10 +10,10 @@ from actlab.validation import Whole, validated
 
 
 class MNISTDataModule(ImageDataModule):
-    """MNIST with the paper's split: the first images in file order for validation, the rest for training.
+    """MNIST with the paper's split: the first training images in file order are for validation.
 
-    `ImageDataModule` with the defaults of MNIST, greyscale. Batches: images ``(B, 1, H, W)``
-    float32 in [0, 1], not centred (GELU §3.1), labels ``(B,)`` int64.
+    `ImageDataModule` with the defaults of MNIST, greyscale. A batch has images ``(B, 1, H, W)``
+    float32 in [0, 1], not centred (GELU §3.1), and labels ``(B,)`` int64.
 
     Args:
         dataset: a hub id or a local folder, of Fashion-MNIST too; by default ``ylecun/mnist``.
@@ -50,11 +50,16 @@ class MNISTDataModule(ImageDataModule):
         revision: str | None = None,
         seed: int | None = None,
     ) -> None:
+        # Use the sample, or the dataset with the paper's number of validation images.
+        source = dataset_or("ylecun/mnist", dataset, sample, "mnist")
+        if sample:
+            revision = None
         if validation is None:
             validation = 1000 if sample else VALIDATION
+
         super().__init__(
-            dataset_or("ylecun/mnist", dataset, sample, "mnist"),
-            revision=None if sample else revision,
+            source,
+            revision=revision,
             test_split="test",
             channels=1,
             batch_size=batch_size,

@@ -1,4 +1,4 @@
-"""A dataset that decodes photographs to squares of side S on access, and windows of these squares."""
+"""A dataset that decodes photographs to squares of side S on access, and windows of squares."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from actlab.random.positions import Position, integers_at, uniform_at
 
 @cache
 def functional() -> Any:
-    """Return torchvision's functions of images; raise an ActlabError if torchvision is not installed."""
+    """Return torchvision's functions of images; an ActlabError if torchvision is not installed."""
     with needing("torchvision", "imagenet", "a dataset of photographs"):
         from torchvision.transforms.v2 import functional as module
     return module
@@ -29,43 +29,40 @@ def functional() -> Any:
 
 @dataclass(eq=False)
 class Photographs(Samples):
-    """A dataset of square photographs and labels, decoded batch by batch in the data loader's workers."""
+    """A dataset of square photographs and labels, decoded by the workers of a data loader."""
 
     pictures: Pictures
     size: int  # side S of the squares
-    chosen: Tensor  # numbers of the pictures to use, (N,)
+    rows: Tensor  # numbers of the selected pictures, (N,)
     transform: Transform | None = None  # of each batch, whose images are uint8 (B, C, S, S)
     device: torch.device = CPU  # of the datamodule; the batches themselves are CPU tensors
 
     def __len__(self) -> int:
-        return len(self.chosen)
+        return len(self.rows)
 
     @property
     def file_names(self) -> Sequence[str] | None:  # type: ignore[override]
         """The paths of the pictures, None if they are not files."""
-        return self.pictures.names(self.chosen.tolist())
+        return self.pictures.names(self.rows.tolist())
 
     def batch(self, position: Position) -> Batch:
         """Return the batch of samples ``position.index``, an index ``(B,)``."""
-        numbers = self.chosen[position.index.cpu()]
-        batch = (
-            torch.stack([self._square(n) for n in numbers.tolist()]),
-            self.pictures.labels[numbers],
-        )
-        return self.transform(batch, position) if self.transform else batch
-
-    def _square(self, number: int) -> Tensor:
-        return square(self.pictures.read(number), self.size)
+        rows = self.rows[position.index.cpu()]
+        squares = [square(self.pictures.read(row), self.size) for row in rows.tolist()]
+        batch = torch.stack(squares), self.pictures.labels[rows]
+        if self.transform is None:
+            return batch
+        return self.transform(batch, position)
 
 
 def square(image: Any, size: int) -> Tensor:
-    """Cut the largest central square of a Pillow image and resize it, bilinearly, to uint8 ``(3, S, S)``."""
+    """Cut the largest central square of a Pillow image and resize it: uint8 ``(3, S, S)``."""
     f = functional()
     side = min(image.size)
-    resized: Tensor = f.pil_to_tensor(
-        f.resize(f.center_crop(image.convert("RGB"), [side, side]), [size, size])
-    )
-    return resized
+    cut = f.center_crop(image.convert("RGB"), [side, side])
+    resized = f.resize(cut, [size, size])  # bilinearly
+    tensor: Tensor = f.pil_to_tensor(resized)
+    return tensor
 
 
 @dataclass(frozen=True)
@@ -80,22 +77,30 @@ class Crops:
     random: bool = False
 
     def __call__(self, batch: Batch, position: Position) -> Batch:
-        """Convert images uint8 ``(B, C, S, S)`` to float32 ``(B, C, H, W)``; return the labels unchanged."""
-        f, (images, labels) = functional(), batch
-        centred, window = images - self.mean, [self.size, self.size]
+        """Convert images uint8 ``(B, C, S, S)`` to float32 ``(B, C, H, W)``; the labels stay."""
+        f = functional()
+        images, labels = batch
+        centred = images - self.mean
+        window = [self.size, self.size]
         if not self.random:
             return f.center_crop(centred, window).div(255), labels
-        corners = integers_at(position, "crop", images.shape[-1] - self.size + 1, (2,)).tolist()
-        cut = torch.stack(
-            [f.crop(x, *corner, *window) for x, corner in zip(centred, corners, strict=True)]
-        )
+
+        # Cut random windows.
+        choices = images.shape[-1] - self.size + 1
+        corners = integers_at(position, "crop", choices, (2,))
+        windows = []
+        for image, corner in zip(centred, corners.tolist(), strict=True):
+            windows.append(f.crop(image, *corner, *window))
+        cut = torch.stack(windows)
+
+        # Flip some of them.
         flips = uniform_at(position, "flip") < 0.5
         cut[flips] = f.horizontal_flip(cut[flips])
         return cut.div_(255), labels
 
 
 class ReadingLoader(DataLoader[Any]):
-    """A data loader whose workers start at the first batch and whose worker errors have no traceback.
+    """A data loader whose workers start at the first batch; their errors have no traceback.
 
     Lightning creates iterators that it never uses, and others before it sets the epoch. The workers
     of the stock data loader would start at once, with the batches of the wrong epoch.
@@ -104,10 +109,11 @@ class ReadingLoader(DataLoader[Any]):
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # a generator is one
         try:
             yield from super().__iter__()
-        except ActlabError as error:  # torch prepends the worker's traceback to the message
+        except ActlabError as error:
             # Its frames refer to the error and to the iterator, whose workers a collection of such
             # a cycle ends after a timeout of five seconds each.
             error.__traceback__ = None
-            raise ActlabError(
-                str(error).rpartition(f"{ActlabError.__name__}: ")[2].strip()
-            ) from error
+
+            # torch puts the worker's traceback before the message.
+            _, _, message = str(error).rpartition(f"{ActlabError.__name__}: ")
+            raise ActlabError(message.strip()) from error

@@ -18,18 +18,19 @@ from actlab.storage.paths import at_home
 from actlab.validation import Count, validated
 
 
-def drawn(pixels: TensorDataset, position: Position) -> Batch:
-    """Draw pixels with replacement: coordinates and colours, ``(B, …)``, or ``(R, B, …)`` in a stack."""
-    return pixels.batch(position._replace(index=integers_at(position, "pixels", len(pixels))))
+def draw_pixels(pixels: TensorDataset, position: Position) -> Batch:
+    """Draw coordinates and colours, ``(B, …)`` or ``(R, B, …)`` in a stack, with replacement."""
+    index = integers_at(position, "pixels", len(pixels))
+    return pixels.batch(position._replace(index=index))
 
 
 class PixelDataModule(TensorDataModule):
     """The pixels of one picture, as a function from coordinates to colours.
 
-    Batches: coordinates (x, y) ``(B, 2)`` float32, each in `torch.linspace(-1, 1, width or
-    height)`, and colours ``(B, 3)`` float32 in [0, 1]. Of pixels with an even sum of row and
-    column, training batches are drawn with replacement. Of all others, those in even rows are for
-    validation, those in odd rows for test.
+    A batch has coordinates (x, y) ``(B, 2)`` float32, each in ``torch.linspace(-1, 1, width or
+    height)``, and colours ``(B, 3)`` float32 in [0, 1]. Training batches are drawn, with
+    replacement, from the pixels whose row and column have an even sum. The other pixels are for
+    validation in even rows, for test in odd rows.
 
     Args:
         dataset: a picture file of at most 16 bits a channel, such as a PNG; or CIFAR-10 as a hub id
@@ -65,7 +66,9 @@ class PixelDataModule(TensorDataModule):
     ) -> None:
         super().__init__(batch_size, eval_batch_size, seed)
         self.cifar = CIFARDataModule("cifar10", dataset, sample=sample, cache_dir=cache_dir)
-        self.dataset, self.sample, self.tiles = self.cifar.dataset, sample, tiles
+        self.dataset = self.cifar.dataset
+        self.sample = sample
+        self.tiles = tiles
         self.updates_per_epoch = updates_per_epoch
 
     @cached_property
@@ -84,41 +87,53 @@ class PixelDataModule(TensorDataModule):
         return path.suffix.lower() in SUFFIXES or path.is_file()
 
     def _mosaic(self) -> Tensor:
-        test, needed = self.cifar.images.tensors["test_images"], self.tiles**2
-        if len(test) < needed:
+        """Return the first test images side by side."""
+        images = self.cifar.images.tensors["test_images"]
+        needed = self.tiles**2
+        if len(images) < needed:
             raise ActlabError(
-                f"data.tiles {self.tiles} needs {needed} test images, there are {len(test)}"
+                f"data.tiles {self.tiles} needs {needed} test images, there are {len(images)}"
             )
-        rows = test[:needed].view(self.tiles, self.tiles, *test.shape[1:])  # (row, column, C, H, W)
-        return rows.permute(2, 0, 3, 1, 4).flatten(3, 4).flatten(1, 2)
+
+        # (row, column, C, H, W) → (C, row, H, column, W) → (C, row · H, column · W)
+        grid = images[:needed].view(self.tiles, self.tiles, *images.shape[1:])
+        return grid.permute(2, 0, 3, 1, 4).flatten(3, 4).flatten(1, 2)
 
     def load(self, device: torch.device) -> None:
         """Divide the pixels by row and column."""
+        # Coordinates and colours of all pixels, (H, W, …)
         _, height, width = self.image.shape
-        rows, columns = torch.arange(height).view(-1, 1), torch.arange(width)
-        y, x = torch.meshgrid(
-            torch.linspace(-1, 1, height), torch.linspace(-1, 1, width), indexing="ij"
-        )
+        vertical = torch.linspace(-1, 1, height)
+        horizontal = torch.linspace(-1, 1, width)
+        y, x = torch.meshgrid(vertical, horizontal, indexing="ij")
+        coordinates = torch.stack([x, y], -1)
         colours = self.image.permute(1, 2, 0).float() / 255
-        even = (rows + columns) % 2 == 0
 
-        def part(which: Tensor) -> TensorDataset:
-            return TensorDataset(
-                torch.stack([x, y], -1)[which].to(device), colours[which].to(device)
-            )
+        # Parts, as masks (H, W)
+        rows = torch.arange(height).view(-1, 1)
+        columns = torch.arange(width)
+        is_train = (rows + columns) % 2 == 0
+        is_val = ~is_train & (rows % 2 == 0)
+        is_test = ~is_train & (rows % 2 == 1)
 
-        self.train = Draws(
-            partial(drawn, part(even)), self.updates_per_epoch, self.batch_size, device
-        )
-        self.val, self.test = part(~even & (rows % 2 == 0)), part(~even & (rows % 2 == 1))
+        def part(mask: Tensor) -> TensorDataset:
+            return TensorDataset(coordinates[mask].to(device), colours[mask].to(device))
+
+        # Training pixels are drawn when they are needed.
+        draw = partial(draw_pixels, part(is_train))
+        self.train = Draws(draw, self.updates_per_epoch, self.batch_size, device)
+        self.val = part(is_val)
+        self.test = part(is_test)
 
 
 def _read(file: str) -> Tensor:
+    """Return a picture, uint8 ``(3, H, W)``; raise an ActlabError if it is missing or damaged."""
     try:
-        picture = pixels(read_picture(regular(at_home(file)).read_bytes()), channels=3)
+        content = regular(at_home(file)).read_bytes()
+        picture = pixels(read_picture(content), channels=3)
     except unreadable() as error:
         raise ActlabError(
-            f"dataset {file!r} cannot be read as a picture ({reason_of(error)}); give a picture file, CIFAR-10 "
-            "as folder or hub id, or set data.sample to true"
+            f"dataset {file!r} cannot be read as a picture ({reason_of(error)}); give a picture "
+            "file, CIFAR-10 as folder or hub id, or set data.sample to true"
         ) from error
     return torch.from_numpy(picture.copy()).permute(2, 0, 1)

@@ -43,14 +43,18 @@ class Step(NamedTuple):
 
 
 def contrast_normalised(x: Tensor, norm: float) -> Tensor:
-    """Subtract each image's mean over all pixels and channels, then scale the image to a Euclidean norm.
+    """Subtract each image's mean over all pixels and channels, then scale it to a Euclidean norm.
 
     An image with a single value in all pixels and channels has no contrast and becomes 0.
     """
-    largest = x.abs().amax((1, 2, 3), keepdim=True)
-    x = x - x.mean((1, 2, 3), keepdim=True)
-    x = x.masked_fill(x.abs().amax((1, 2, 3), keepdim=True) <= _ROUNDING * largest, 0)
-    norms = x.square().sum((1, 2, 3), keepdim=True).sqrt() / norm
+    # Centre each image.
+    axes = (1, 2, 3)
+    largest = x.abs().amax(axes, keepdim=True)
+    x = x - x.mean(axes, keepdim=True)
+    x = x.masked_fill(x.abs().amax(axes, keepdim=True) <= _ROUNDING * largest, 0)
+
+    # Scale it.
+    norms = x.square().sum(axes, keepdim=True).sqrt() / norm
     return x / norms.masked_fill_(norms < 1e-8, 1)
 
 
@@ -60,13 +64,14 @@ def whitened(x: Tensor, mean: Tensor, matrix: Tensor, eps: float) -> Tensor:
 
 
 def whitening(blocks: Blocks, eps: float) -> Statistics:
-    """Return the mean image ``(C, H, W)`` and the symmetric whitening matrix ``(D, D)`` of the training images.
+    """Return the mean ``(C, H, W)`` and the whitening matrix ``(D, D)`` of the training images.
 
-    λ and U are the eigenvalues and eigenvectors of their covariance. The whitened training images
-    have covariance ``U diag(λ/(λ + eps)) Uᵀ``.
+    λ and U are the eigenvalues and eigenvectors of their covariance. The matrix is symmetric. The
+    whitened training images have covariance ``U diag(λ/(λ + eps)) Uᵀ``.
     """
     mean, count = mean_of(blocks)
     values, vectors = spectrum(blocks, mean, count)
+
     # Directions without variance are scaled by 1/√eps: the matrix is I/√eps plus a term per
     # eigenvector.
     factors = (values + eps).rsqrt() - eps**-0.5
@@ -77,7 +82,8 @@ def whitening(blocks: Blocks, eps: float) -> Statistics:
 
 def mean_of(blocks: Blocks) -> tuple[Tensor, int]:
     """Return the mean image, float64 ``(C, H, W)``, and the number of images N."""
-    count, total = 0, torch.zeros((), dtype=torch.float64)
+    count = 0
+    total = torch.zeros((), dtype=torch.float64)
     for x in blocks():
         total = total + x.sum(0, dtype=torch.float64)
         count += len(x)
@@ -85,9 +91,14 @@ def mean_of(blocks: Blocks) -> tuple[Tensor, int]:
 
 
 def spectrum(blocks: Blocks, mean: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return the eigenvalues ``(K,)`` and eigenvectors ``(D, K)`` of Σ (x − mean)(x − mean)ᵀ / N, float64."""
+    """Return eigenvalues ``(K,)`` and eigenvectors ``(D, K)`` of the images' covariance, float64.
+
+    The covariance is Σ (x − mean)(x − mean)ᵀ / N.
+    """
     # In float32, the rounding error of the largest eigenvalue exceeds the smallest eigenvalue.
     centred = ((x.double() - mean).flatten(1) for x in blocks())
+
+    # Decompose the covariance.
     d = mean.numel()
     if count >= d:
         covariance = torch.zeros(d, d, dtype=torch.float64)
@@ -95,24 +106,38 @@ def spectrum(blocks: Blocks, mean: Tensor, count: int) -> tuple[Tensor, Tensor]:
             covariance.addmm_(rows.T, rows)
         values, vectors = torch.linalg.eigh(covariance.div_(count))
         return values.clamp_(min=0), vectors
-    # Of fewer images than values, the N×N Gram matrix has the same nonzero eigenvalues; K is the
+
+    # For fewer images than values, the N×N Gram matrix has the same nonzero eigenvalues; K is the
     # rank.
     rows = torch.cat(list(centred))
     values, vectors = torch.linalg.eigh((rows @ rows.T).div_(count))
-    some = values > values[-1] * 1e-12
-    return values[some], rows.T @ vectors[:, some] / (values[some] * count).sqrt()
+    is_nonzero = values > values[-1] * 1e-12
+    values = values[is_nonzero]
+    return values, rows.T @ vectors[:, is_nonzero] / (values * count).sqrt()
+
+
+def mean_statistics(blocks: Blocks) -> Statistics:
+    """Return the mean ``(C, H, W)`` of the training images."""
+    mean, _ = mean_of(blocks)
+    return {"mean": mean.float()}
 
 
 class Kind(NamedTuple):
-    """What a step does: ``apply(images, **settings, **statistics)``, images float32 ``(N, C, H, W)``.
+    """A kind of step, with the functions that compute its statistics and apply it.
 
-    ``fit(blocks, **settings)`` returns the statistics of the training images, float32 on the CPU. A
-    step that takes bytes expects pixels from 0 to 255.
+    Images are float32 ``(N, C, H, W)``, statistics float32 on the CPU.
+
+    Attributes:
+        apply: ``apply(images, **settings, **statistics)`` returns the changed images.
+        takes_bytes: whether it expects pixels from 0 to 255.
+        settings: with their defaults.
+        fit: ``fit(blocks, **settings)`` returns the statistics of the training images; None for a
+            step without statistics.
     """
 
     apply: Callable[..., Tensor]
     takes_bytes: bool = False
-    settings: Mapping[str, float] = {}  # with their defaults
+    settings: Mapping[str, float] = {}
     fit: Callable[..., Statistics] | None = None
 
 
@@ -120,9 +145,8 @@ STEPS = {
     "unit": Kind(lambda x: x / 255, takes_bytes=True),  # in [0, 1]
     # Within ±1, approximately centred
     "scale": Kind(lambda x: (x - 127.5) / 128, takes_bytes=True),
-    "mean": Kind(  # per pixel and channel
-        lambda x, mean: x - mean, fit=lambda blocks: {"mean": mean_of(blocks)[0].float()}
-    ),
+    # Per pixel and channel
+    "mean": Kind(lambda x, mean: x - mean, fit=mean_statistics),
     # Goodfellow et al. (2013), whom ELU §4.2 follows: about √D, so that pixels have a variance of
     # about 1.
     "gcn": Kind(contrast_normalised, settings={"norm": 55.0}),
@@ -131,11 +155,23 @@ STEPS = {
 }
 
 
-def steps_of(given: Sequence[str | Mapping[str, Any]]) -> tuple[Step, ...]:
-    """Return the steps that a config lists, each as its name or a mapping with ``name`` and its settings."""
+def steps_of(entries: Sequence[str | Mapping[str, Any]]) -> tuple[Step, ...]:
+    """Return the steps that a config lists.
+
+    Args:
+        entries: for each step its name, or a mapping with ``name`` and its settings.
+
+    Raises:
+        ActlabError: for an unknown step or setting, an invalid value, or a step that takes bytes
+            after another step.
+    """
     steps: list[Step] = []
-    for entry in given:
-        settings = dict(entry) if isinstance(entry, Mapping) else {"name": entry}
+    for entry in entries:
+        settings: dict[str, Any] = {"name": entry}
+        if isinstance(entry, Mapping):
+            settings = dict(entry)
+
+        # Find the step.
         name = settings.pop("name", None)
         if not isinstance(name, str) or name not in STEPS:
             raise unknown(
@@ -145,21 +181,23 @@ def steps_of(given: Sequence[str | Mapping[str, Any]]) -> tuple[Step, ...]:
             raise ActlabError(
                 f"data.preprocessing: {name!r} takes pixels from 0 to 255; put it first"
             )
-        for key, value in settings.items():
-            if key not in STEPS[name].settings:
-                raise unknown(
-                    f"setting of preprocessing step {name!r}", str(key), STEPS[name].settings
-                )
-            if (
-                isinstance(value, bool)
-                or not isinstance(value, int | float)
-                or not 0 < value < math.inf
-            ):
-                raise ActlabError(
-                    f"data.preprocessing: {key} of {name!r} is {value!r}; give a number above 0"
-                )
-        steps.append(Step(name, tuple({**STEPS[name].settings, **settings}.items())))
+
+        # Complete its settings by the defaults.
+        _check_settings(name, settings)
+        settings = {**STEPS[name].settings, **settings}
+        steps.append(Step(name, tuple(settings.items())))
     return tuple(steps)
+
+
+def _check_settings(name: str, settings: Mapping[str, Any]) -> None:
+    for key, value in settings.items():
+        if key not in STEPS[name].settings:
+            raise unknown(f"setting of preprocessing step {name!r}", str(key), STEPS[name].settings)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not 0 < value < math.inf:
+            raise ActlabError(
+                f"data.preprocessing: {key} of {name!r} is {value!r}; give a number above 0"
+            )
 
 
 class Preprocessing(NamedTuple):
@@ -169,59 +207,76 @@ class Preprocessing(NamedTuple):
     statistics: tuple[Statistics, ...]
 
     def __call__(self, images: Tensor, device: torch.device = CPU) -> Tensor:
-        """Apply all steps to images uint8 ``(N, C, H, W)``, block by block; return float32 on ``device``."""
-        known = [{name: t.to(device) for name, t in of_step.items()} for of_step in self.statistics]
-        done = torch.empty(images.shape, dtype=torch.float32, device=device)
+        """Apply all steps to images, block by block.
+
+        Args:
+            images: uint8 ``(N, C, H, W)``.
+            device: where the steps are computed.
+
+        Returns:
+            The changed images, float32 on ``device``.
+        """
+        # Move the statistics.
+        statistics: list[Statistics] = []
+        for tensors in self.statistics:
+            statistics.append({name: tensor.to(device) for name, tensor in tensors.items()})
+
+        # Write the blocks into one tensor.
+        result = torch.empty(images.shape, dtype=torch.float32, device=device)
+        blocks = zip(torch.split(images, BLOCK), torch.split(result, BLOCK), strict=True)
         with _exact_matmuls():
-            for block, result in zip(
-                torch.split(images, BLOCK), torch.split(done, BLOCK), strict=True
-            ):
-                x = block.to(device).float()
-                for step, statistics in zip(self.steps, known, strict=True):
-                    x = STEPS[step.name].apply(x, **dict(step.settings), **statistics)
-                result.copy_(x)
-        return done
+            for images_block, result_block in blocks:
+                x = images_block.to(device).float()
+                for step, tensors in zip(self.steps, statistics, strict=True):
+                    x = STEPS[step.name].apply(x, **dict(step.settings), **tensors)
+                result_block.copy_(x)
+        return result
 
 
 @contextmanager
 def _exact_matmuls() -> Iterator[None]:
-    """Compute matmuls in full float32 within a ``with`` block, because whitening cancels large terms."""
+    """Compute matmuls in full float32 within a block, because whitening cancels large terms."""
     # Backend by backend: torch rejects a question for all of them where the process has chosen
     # oneDNN.
-    backends: list[Any] = [torch.backends.mkldnn.matmul, torch.backends.cuda.matmul]  # type: ignore[attr-defined]
-    before = [backend.fp32_precision for backend in backends]
+    backends: list[Any] = [
+        torch.backends.mkldnn.matmul,  # type: ignore[attr-defined]
+        torch.backends.cuda.matmul,
+    ]
+    precisions = [backend.fp32_precision for backend in backends]
     try:
         for backend in backends:
             backend.fp32_precision = "ieee"
         yield
     finally:
-        for backend, precision in zip(backends, before, strict=True):
+        for backend, precision in zip(backends, precisions, strict=True):
             backend.fp32_precision = precision
 
 
 def fitted(images: Tensor, steps: tuple[Step, ...], cache_dir: str | None = None) -> Preprocessing:
-    """Fit the steps to training images uint8 ``(N, C, H, W)``, or load their statistics from the cache."""
+    """Fit the steps to training images uint8 ``(N, C, H, W)``, or load their cached statistics."""
     statistics: list[Statistics] = [{} for _ in steps]
     if any(STEPS[step.name].fit for step in steps):
         content = FORMAT, tuple(map(tuple, steps)), digest_of_tensors({"images": images})
-        made = made_once("preprocessing", content, cache_dir, partial(_fit, images, steps))
-        for key, tensor in made.items():
+        tensors = made_once("preprocessing", content, cache_dir, partial(_fit, images, steps))
+
+        # Assign the statistics to their steps.
+        for key, tensor in tensors.items():
             number, _, name = key.partition(".")
             statistics[int(number)][name] = tensor
     return Preprocessing(steps, tuple(statistics))
 
 
 def _fit(images: Tensor, steps: tuple[Step, ...]) -> dict[str, Tensor]:
-    """Fit each step to the output of those before it; return the statistics, named ``{number}.{name}``."""
-    known: list[Statistics] = []
+    """Return the statistics of all steps, named ``{number}.{name}``, for the cache."""
+    tensors: dict[str, Tensor] = {}
+    statistics: list[Statistics] = []
     for number, step in enumerate(steps):
-        before = partial(
-            map, Preprocessing(steps[:number], tuple(known)), torch.split(images, BLOCK)
-        )
+        # A step sees the images as the steps before it leave them.
+        preceding = Preprocessing(steps[:number], tuple(statistics))
+        blocks = partial(map, preceding, torch.split(images, BLOCK))
         fit = STEPS[step.name].fit
-        known.append(fit(before, **dict(step.settings)) if fit else {})
-    return {
-        f"{n}.{name}": t.contiguous()
-        for n, of_step in enumerate(known)
-        for name, t in of_step.items()
-    }
+        statistics.append(fit(blocks, **dict(step.settings)) if fit else {})
+
+        for name, tensor in statistics[number].items():
+            tensors[f"{number}.{name}"] = tensor.contiguous()
+    return tensors

@@ -1,4 +1,6 @@
-"""Open a folder of pictures as tables of `datasets`: parquet files in the hub's layout, or class folders.
+"""Open a folder of pictures as tables of `datasets`.
+
+A folder has parquet files in the hub's layout, or class folders.
 
 The reader of `datasets` guesses splits from file names. It reads a file twice if its folder and its
 name both name a split, ignores files in a second folder, does not detect shards that were never
@@ -25,27 +27,17 @@ from actlab.storage.digests import digests_of
 from actlab.storage.files import regular
 
 CARD = "README.md"  # its header may list the files of each split and the class names
-# torchvision's
-SUFFIXES = (
-    ".jpg",
-    ".jpeg",
-    ".png",
-    ".ppm",
-    ".bmp",
-    ".pgm",
-    ".tif",
-    ".tiff",
-    ".webp",
-)
-# Split → names of its folder, else the split's own
+# The suffixes of torchvision
+SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+# Split → names of its folder. The folder of another split has the split's name.
 FOLDERS = {"validation": ("validation", "val", "valid")}
 REMEDY = (
-    "give the folder of one dataset, with its splits in folders or files called train and test, or name the "
-    "files of each split in a README.md (configs: data_files)"
+    "give the folder of one dataset, with its splits in folders or files called train and test, or "
+    "name the files of each split in a README.md (configs: data_files)"
 )
 _SHARD = re.compile(r"(.*)-\d{5}-of-(\d{5})\.parquet")
 _SPLIT = re.compile(r"train|test|valid", re.IGNORECASE)
-# Folders of these names, in any case, divide pictures; they are no classes.
+# Folders of these names, in any case, divide pictures; they are not classes.
 _SPLIT_FOLDERS = {
     "train",
     "training",
@@ -73,49 +65,79 @@ def state(file: Path) -> bytes:
     return repr((str(file.absolute()), status.st_size, status.st_mtime_ns)).encode()
 
 
-def digest_of(folder: Path, of: Callable[[Path], bytes] | None = None, train: str = "train") -> str:
-    """Return a digest of a dataset: of the names of its pictures, parquet files and `CARD`, and ``of`` each."""
-    digest, card = hashlib.sha256(), folder / CARD
-    is_pictures = has_class_folders(folder, train)
-    files = sorted(_all_pictures(folder)) if is_pictures else map(str, parquet_files(folder))
-    for file in [*files, *([str(card)] if card.is_file() else [])]:
+def _digest_of_bytes(file: Path) -> bytes:
+    return bytes.fromhex(digest_of_file(file))
+
+
+def digest_of(
+    folder: Path,
+    digest_file: Callable[[Path], bytes] = _digest_of_bytes,
+    train: str = "train",
+) -> str:
+    """Return a digest of a dataset: of the names and contents of its pictures or tables and `CARD`.
+
+    Args:
+        folder: of the dataset.
+        digest_file: returns the digest of a file; by default, SHA-256 of its bytes.
+        train: name of the training split.
+    """
+    # List the files. Texts, because there may be a million of them.
+    if has_class_folders(folder, train):
+        files = sorted(_all_pictures(folder))
+    else:
+        files = [str(file) for file in parquet_files(folder)]
+    card = folder / CARD
+    if card.is_file():
+        files.append(str(card))
+
+    # Digest their names and contents.
+    digest = hashlib.sha256()
+    for file in files:
         digest.update(os.fsencode(file.removeprefix(f"{folder}/")))
         try:
-            digest.update(of(Path(file)) if of else bytes.fromhex(digest_of_file(Path(file))))
+            digest.update(digest_file(Path(file)))
         except OSError as error:
             raise ActlabError(f"{file} cannot be read ({one_line(error)})") from error
     return digest.hexdigest()
 
 
 def has_class_folders(folder: Path, train: str = "train") -> bool:
-    """Return whether there are class folders in the folder ``train``, or in the dataset's folder itself.
+    """Return whether there are class folders, in the folder ``train`` or in the dataset's folder.
 
     Both are folders as torchvision's ``ImageFolder`` reads them.
     """
     top = folder / train
     if not top.is_dir():
         return is_undivided(folder, train)
-    parquet = any(top.glob("*.parquet")) or any(top.glob("*/*.parquet"))
-    return not parquet and any(entry.is_dir() for entry in top.iterdir())
+    has_tables = any(top.glob("*.parquet")) or any(top.glob("*/*.parquet"))
+    return not has_tables and any(entry.is_dir() for entry in top.iterdir())
 
 
-def is_undivided(folder: Path, train: str = "train") -> bool:
-    """Return whether a folder has class folders and no splits, ``CLASS/*.png``; never if a split is named."""
+def is_undivided(folder: Path, train: str) -> bool:
+    """Return whether a folder has class folders but no splits, ``CLASS/*.png``.
+
+    A training split of another name means that there are splits.
+    """
     if train != "train":
         return False
-    names = _visible(entry.name for entry in os.scandir(folder) if entry.is_dir())
-    if train in names or {name.lower() for name in names} & _SPLIT_FOLDERS:
+    names = _subfolders(folder)
+    if any(name.lower() in _SPLIT_FOLDERS for name in names):
         return False
-    if next(folder.rglob("*.parquet"), None):
+    if any(folder.rglob("*.parquet")):
         return False
-    return any(next(_all_pictures(folder / name), None) for name in names)
+    return any(_has_pictures(folder / name) for name in names)
+
+
+def _has_pictures(folder: Path) -> bool:
+    return next(_all_pictures(folder), None) is not None
 
 
 def _all_pictures(folder: Path) -> Iterator[str]:
-    files = (
-        f"{top}/{name}" for top, _, names in os.walk(folder, followlinks=True) for name in names
-    )
-    return (file for file in files if file.lower().endswith(SUFFIXES))
+    """Yield the paths of all pictures below a folder."""
+    for top, _, names in os.walk(folder, followlinks=True):
+        for name in names:
+            if name.lower().endswith(SUFFIXES):
+                yield f"{top}/{name}"
 
 
 def open_tables(
@@ -126,9 +148,10 @@ def open_tables(
     mixed: bool = False,
     leave_out: Sequence[str] = (),
 ) -> Any:
-    """Return the splits of a folder of either layout, see `open_class_folders` and `open_parquet`.
+    """Return the splits of a folder of either layout.
 
-    The first of ``splits`` is that of training.
+    See `open_class_folders` and `open_parquet` for the arguments. The first of ``splits`` is the
+    training split.
     """
     if has_class_folders(folder, splits[0]):
         return open_class_folders(folder, splits, mixed, leave_out)
@@ -147,96 +170,135 @@ class Listing(NamedTuple):
     labels: list[int]  # (N,)
 
 
-def listed(
+def list_pictures(
     folder: Path, split: str, train: str, mixed: bool = False, leave_out: Sequence[str] = ()
 ) -> Listing | None:
     """Return the pictures of a split in class folders, None if there is no such split.
 
-    ``mixed`` orders them by a digest of their names instead of class and name. Pictures and folders
-    in ``leave_out``, by their paths from the folder, are left out.
+    Args:
+        folder: of the dataset.
+        split: name of the split.
+        train: name of the training split.
+        mixed: order pictures by a digest of their names instead of class and name. Otherwise the
+            first pictures, which may become the validation set, are all of one class.
+        leave_out: pictures and folders to leave out, by their paths from the folder.
     """
-    if is_undivided(folder, train):
-        tops = [folder] if split == train else []
-    else:
-        tops = [top for name in FOLDERS.get(split, (split,)) if (top := folder / name).is_dir()]
-    if not tops:
+    top = _folder_of_split(folder, split, train)
+    if top is None:
         return None
 
-    top, absent = tops[0], {str(folder / name) for name in leave_out}
-    classes = _visible(entry.name for entry in os.scandir(top) if entry.is_dir())
-    classes = [name for name in classes if f"{top}/{name}" not in absent]
-    rows = [
-        (path, label)
-        for label, kind in enumerate(classes)
-        for path in _pictures(top / kind, absent)
-    ]
+    # List the pictures of each class.
+    left_out = {str(folder / name) for name in leave_out}
+    classes = [name for name in _subfolders(top) if f"{top}/{name}" not in left_out]
+    rows = []
+    for label, name in enumerate(classes):
+        for path in _pictures(top / name, left_out):
+            rows.append((path, label))
     if not rows:
         return None
 
-    if mixed:  # else the first pictures, which may become the validation set, are all of one class
+    # Mix the classes.
+    if mixed:
         start = len(f"{top}/")
-        rows.sort(key=lambda row: hashlib.sha256(os.fsencode(row[0][start:])).digest())
-    return Listing(classes, [path for path, _ in rows], [label for _, label in rows])
+
+        def digest(row: tuple[str, int]) -> bytes:
+            path, _ = row
+            name = os.fsencode(path[start:])
+            return hashlib.sha256(name).digest()
+
+        rows.sort(key=digest)
+
+    files = [path for path, _ in rows]
+    labels = [label for _, label in rows]
+    return Listing(classes, files, labels)
+
+
+def _folder_of_split(folder: Path, split: str, train: str) -> Path | None:
+    """Return the folder with the class folders of a split, None if there is no such split."""
+    if is_undivided(folder, train):
+        return folder if split == train else None
+    for name in FOLDERS.get(split, (split,)):
+        if (folder / name).is_dir():
+            return folder / name
+    return None
 
 
 def open_class_folders(
     folder: Path, splits: Sequence[str], mixed: bool = False, leave_out: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return the splits of class folders, ``SPLIT/CLASS/*.png``, as tables of paths; see `listed`.
+    """Return the splits of class folders, ``SPLIT/CLASS/*.png``, as tables of paths.
 
-    Without splits, ``CLASS/*.png``, all pictures are those of the first of ``splits``, training.
+    Without splits, ``CLASS/*.png``, all pictures belong to training, the first of ``splits``. See
+    `list_pictures` for the arguments.
+
+    Raises:
+        ActlabError: if a path to leave out does not exist, there are too few classes, or the splits
+            have different classes.
     """
     import datasets
 
     for name in leave_out:
         if not (folder / name).exists():
             raise ActlabError(
-                f"data.leave_out: expected paths from {folder}, got {name!r}, which does not exist; remove it"
+                f"data.leave_out: expected paths from {folder}, got {name!r}, which does not "
+                "exist; remove it"
             )
 
-    # Its own reader of such folders needs half a millisecond a file at each start: ten minutes for
-    # ImageNet.
-    tables, classes_of = {}, {}
+    # Make a table of each split. The library's own reader of such folders needs half a millisecond
+    # a file at each start: ten minutes for ImageNet.
+    train = splits[0]
+    tables = {}
+    classes: dict[str, set[str]] = {}
     for split in splits:
-        listing = listed(folder, split, splits[0], mixed, leave_out)
+        listing = list_pictures(folder, split, train, mixed, leave_out)
         if listing is None:
             continue
-        kinds = {
-            "image": datasets.Value("string"),
-            "label": datasets.ClassLabel(names=listing.classes),
-        }
-        columns = {"image": listing.files, "label": listing.labels}
-        table = datasets.Dataset.from_dict(columns, features=datasets.Features(kinds))
-        tables[split], classes_of[split] = (
-            table.cast_column("image", datasets.Image()),
-            set(listing.classes),
+        kinds = datasets.Features(
+            {
+                "image": datasets.Value("string"),
+                "label": datasets.ClassLabel(names=listing.classes),
+            }
         )
+        columns = {"image": listing.files, "label": listing.labels}
+        table = datasets.Dataset.from_dict(columns, features=kinds)
+        tables[split] = table.cast_column("image", datasets.Image())
+        classes[split] = set(listing.classes)
 
-    if is_undivided(folder, splits[0]) and len(classes_of.get(splits[0], ())) < 2:
+    # Check the classes.
+    if is_undivided(folder, train) and len(classes.get(train, ())) < 2:
         raise ActlabError(
             f"{folder}: expected at least two class folders, CLASS/*.png, got one. Use another."
         )
-    for (split, here), (other, there) in permutations(classes_of.items(), 2):
-        if alone := sorted(here - there):
+    for split, other_split in permutations(classes, 2):
+        unmatched = sorted(classes[split] - classes[other_split])
+        if unmatched:
             raise ActlabError(
-                f"{folder}: class {alone[0]!r} is only in {split!r}, not in {other!r} ({len(alone)} such "
-                "classes in all); both need the same class folders"
+                f"{folder}: class {unmatched[0]!r} is only in {split!r}, not in {other_split!r} "
+                f"({len(unmatched)} such classes in all); both need the same class folders"
             )
     return tables
 
 
-def _pictures(folder: Path, absent: Set[str]) -> list[str]:
+def _pictures(folder: Path, left_out: Set[str]) -> list[str]:
+    """Return the paths of the visible pictures below a class folder, sorted in each folder."""
     pictures: list[str] = []
     for top, folders, names in os.walk(folder, followlinks=True):
-        folders[:] = [name for name in _visible(folders) if f"{top}/{name}" not in absent]
-        files = [f"{top}/{name}" for name in _visible(names) if name.lower().endswith(SUFFIXES)]
-        pictures += [file for file in files if file not in absent]
+        # The walk descends into the folders that this list retains.
+        folders[:] = [name for name in _visible(folders) if f"{top}/{name}" not in left_out]
+        for name in _visible(names):
+            file = f"{top}/{name}"
+            if name.lower().endswith(SUFFIXES) and file not in left_out:
+                pictures.append(file)
     if not pictures:
         raise ActlabError(
-            f"{folder}: expected pictures ({', '.join(SUFFIXES)}), got none. Add some, or remove the folders "
-            "of this class."
+            f"{folder}: expected pictures ({', '.join(SUFFIXES)}), got none. Add some, or remove "
+            "the folders of this class."
         )
     return pictures
+
+
+def _subfolders(folder: Path) -> list[str]:
+    return _visible(entry.name for entry in os.scandir(folder) if entry.is_dir())
 
 
 def _visible(names: Iterable[str]) -> list[str]:
@@ -244,131 +306,171 @@ def _visible(names: Iterable[str]) -> list[str]:
 
 
 def parquet_files(folder: Path) -> list[Path]:
-    """Return all parquet files below a folder, sorted."""
+    """Return all parquet files below a folder, sorted; raise an ActlabError if there are none."""
     files = sorted(file for file in folder.rglob("*.parquet") if not file.is_dir())
     if not files:
         raise ActlabError(
             f"{folder} holds no parquet files; expected the hub's layout, such as "
-            "mnist/train-00000-of-00001.parquet, or class folders, train/CLASS/*.png and test/CLASS/*.png, or "
-            "CLASS/*.png without splits"
+            "mnist/train-00000-of-00001.parquet, or class folders, train/CLASS/*.png and "
+            "test/CLASS/*.png, or CLASS/*.png without splits"
         )
     return files
 
 
 def open_parquet(folder: Path, copy: Path, name: str | None = None, mode: str | None = None) -> Any:
-    """Return the splits of a folder in the hub's layout, through a ``copy`` that `datasets` makes and reads.
+    """Return the splits of a folder in the hub's layout.
 
-    ``name`` is one of several datasets that the folder's `CARD` describes.
+    Args:
+        folder: of the dataset.
+        copy: folder of the copy that `datasets` makes and reads.
+        name: of one of several datasets that the folder's `CARD` describes.
+        mode: how `datasets` makes its copy.
+
+    Raises:
+        ActlabError: if files are missing or damaged, or the reader would not read each file once.
     """
     import datasets
     import pyarrow
 
-    files, card = parquet_files(folder), folder / CARD
+    # A card may state the files of each split; otherwise the reader guesses them.
+    files = parquet_files(folder)
+    card = folder / CARD
     text = regular(card).read_text("utf-8", "replace") if card.is_file() else ""
+    is_stated = name is not None or "\nconfigs:" in f"\n{text}"
+
+    # Check the files.
     _check_shards(files)
     _check_class_names(files)
+
     try:
         with quiet():
-            place = _linked(folder, [*files, card], copy / "links" / "dataset")
-            builder = datasets.load_dataset_builder(str(place), name, cache_dir=str(copy / "read"))
-            data_files = (builder.config.data_files or {}).items()
-            # Paths relative to the folder, stated by the card or guessed by the reader.
-            splits = {
-                str(split): [os.path.relpath(file, place) for file in of]
-                for split, of in data_files
-            }
-            stated = name is not None or "\nconfigs:" in f"\n{text}"
-            _check_splits(splits, files, folder, stated)
+            links = _linked(folder, [*files, card], copy / "links" / "dataset")
+            builder = datasets.load_dataset_builder(str(links), name, cache_dir=str(copy / "read"))
+
+            # Check what the reader would read.
+            data_files = builder.config.data_files or {}
+            splits = {}
+            for split, paths in data_files.items():
+                splits[str(split)] = [os.path.relpath(path, links) for path in paths]
+            _check_splits(splits, files, folder, is_stated)
+
             builder.download_and_prepare(download_mode=mode)
             return builder.as_dataset()
     except (datasets.exceptions.DatasetsError, pyarrow.ArrowException, *UNREADABLE) as error:
         if mode is None:  # perhaps only the copy is damaged
             return open_parquet(folder, copy, name, "force_redownload")
+        cause = one_line(error.__cause__ or error)
         raise ActlabError(
-            f"dataset {str(folder)!r} cannot be read ({one_line(error.__cause__ or error)}); fetch it "
-            "again, or set data.name to one of several datasets in it"
+            f"dataset {str(folder)!r} cannot be read ({cause}); fetch it again, or set data.name "
+            "to one of several datasets in it"
         ) from error
 
 
-def _linked(folder: Path, files: Sequence[Path], place: Path) -> Path:
-    """Return a folder of links to the files, because `datasets` parses some paths as patterns or protocols."""
-    for file in (file for file in files if file.is_file()):
-        link = place / file.relative_to(folder)
+def _linked(folder: Path, files: Sequence[Path], links: Path) -> Path:
+    """Return a folder of links to the files: `datasets` takes some paths for patterns."""
+    for file in files:
+        if not file.is_file():
+            continue
+        link = links / file.relative_to(folder)
         link.parent.mkdir(parents=True, exist_ok=True)
-        # Replaces the link atomically, for parallel runs
+
+        # Replace the link atomically, for parallel runs.
         fresh = link.with_name(f".{link.name}.{os.getpid()}")
         fresh.symlink_to(file.resolve())
         fresh.replace(link)
-    return place
+    return links
 
 
 def _check_splits(
-    splits: Mapping[str, Sequence[str]], files: Sequence[Path], folder: Path, stated: bool
+    splits: Mapping[str, Sequence[str]], files: Sequence[Path], folder: Path, is_stated: bool
 ) -> None:
     """Check that the reader neither reads a file twice, nor mixes datasets, nor skips a file."""
-    counts = Counter(name for names in splits.values() for name in names)
-    if twice := [name for name, count in counts.items() if count > 1]:
-        raise ActlabError(
-            f"{folder / twice[0]} would be read twice: its path names a split twice; {REMEDY}"
-        )
-    if stated:
-        return
-    for split, names in splits.items():
-        if len(parents := sorted({str(Path(name).parent) for name in names})) > 1:
+    # No file is read twice.
+    counts: Counter[str] = Counter()
+    for names in splits.values():
+        counts.update(names)
+    for name, count in counts.items():
+        if count > 1:
             raise ActlabError(
-                f"{folder}: {split!r} would be put together from {parents[0]!r} and {parents[1]!r}; {REMEDY}"
+                f"{folder / name} would be read twice: its path names a split twice; {REMEDY}"
             )
-    for name in (str(file.relative_to(folder)) for file in files):
+    if is_stated:
+        return
+
+    # The files of a split are in one folder.
+    for split, names in splits.items():
+        parents = sorted({str(Path(name).parent) for name in names})
+        if len(parents) > 1:
+            raise ActlabError(
+                f"{folder}: {split!r} would be put together from {parents[0]!r} and "
+                f"{parents[1]!r}; {REMEDY}"
+            )
+
+    # No file whose name names a split is skipped.
+    for file in files:
+        name = str(file.relative_to(folder))
         if name not in counts and _SPLIT.search(name):
             raise ActlabError(f"{folder / name} would be left out; {REMEDY}")
 
 
 def _check_shards(files: Sequence[Path]) -> None:
     """Check that the parts of each table are complete and were divided once."""
-    counts_of: dict[str, list[str]] = {}
+    # Each part states the number of parts.
+    stated_numbers: dict[str, list[str]] = {}
     for file in files:
-        if shard := _SHARD.fullmatch(str(file)):
-            counts_of.setdefault(shard[1], []).append(shard[2])
-    for stem, counts in counts_of.items():
-        if counts != [counts[0]] * int(counts[0]):
+        shard = _SHARD.fullmatch(str(file))
+        if shard:
+            stem, number = shard.groups()
+            stated_numbers.setdefault(stem, []).append(number)
+
+    for stem, numbers in stated_numbers.items():
+        expected = int(numbers[0])
+        if numbers != [numbers[0]] * expected:
             raise ActlabError(
-                f"{stem}: expected {int(counts[0])} parts, got {len(counts)}. Fetch the missing parts, or keep "
-                "the parts of one count only."
+                f"{stem}: expected {expected} parts, got {len(numbers)}. Fetch the missing parts, "
+                "or keep the parts of one count only."
             )
 
 
 def class_names(files: Sequence[Path], columns: Sequence[str]) -> list[str] | None:
-    """Return the class names in parquet files of the first of some columns, None if none has any."""
+    """Return the class names in parquet files, of the first existing one of some columns.
+
+    None if there is no such column, or it has no class names.
+    """
     kinds = _features(files[0]) if files else {}
-    column = next((name for name in columns if name in kinds), None)
-    return getattr(kinds[column], "names", None) if column else None
+    for column in columns:
+        if column in kinds:
+            return getattr(kinds[column], "names", None)
+    return None
 
 
 def _features(file: Path) -> Mapping[str, Any]:
-    """Return the columns of a parquet file with their kinds, according to the hub's metadata in it."""
+    """Return the columns of a parquet file with their kinds, by the hub's metadata in it."""
     import datasets
     import pyarrow
     import pyarrow.parquet
 
     try:
-        found: Any = datasets.Features.from_arrow_schema(pyarrow.parquet.read_schema(regular(file)))
+        schema = pyarrow.parquet.read_schema(regular(file))
+        features: Any = datasets.Features.from_arrow_schema(schema)
     except (pyarrow.ArrowException, *UNREADABLE) as error:
         raise ActlabError(
             f"{file} is damaged or incomplete ({one_line(error)}); fetch it again"
         ) from error
-    return dict(found)
+    return dict(features)
 
 
 def _check_class_names(files: Sequence[Path]) -> None:
-    """Check that the class names in the hub's metadata of the files are equal, column by column."""
-    first: dict[str, tuple[Path, list[str]]] = {}
+    """Check that the class names in the hub's metadata of the files are equal, in each column."""
+    references: dict[str, tuple[Path, list[str]]] = {}
     for file in files:
         for column, kind in _features(file).items():
-            if not (names := getattr(kind, "names", None)):
+            names = getattr(kind, "names", None)
+            if not names:
                 continue
-            other, expected = first.setdefault(column, (file, names))
-            if names != expected:
+            reference_file, reference_names = references.setdefault(column, (file, names))
+            if names != reference_names:
                 raise ActlabError(
-                    f"{other} and {file} number their classes differently: rewrite them with one order of "
-                    "names, or use a folder that holds only one dataset"
+                    f"{reference_file} and {file} number their classes differently: rewrite them "
+                    "with one order of names, or use a folder that holds only one dataset"
                 )

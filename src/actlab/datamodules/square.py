@@ -6,6 +6,7 @@ from typing import Annotated
 
 import torch
 from annotated_types import Ge
+from torch import Tensor
 
 from actlab.datamodules.base import Batch, Draws, TensorDataModule, TensorDataset
 from actlab.random.positions import Position, uniform_at
@@ -15,25 +16,32 @@ SIDES = 4
 
 
 def points(position: Position) -> Batch:
-    """Draw uniform points in the square and as many on its sides: ``(B, 2)``, or ``(R, B, 2)`` in a stack."""
+    """Draw uniform points in the square and as many on its sides, each ``(B, 2)``.
+
+    In a stack, the points are ``(R, B, 2)``.
+    """
     inside = 2 * uniform_at(position, "points", (2,)) - 1
-    side, group = position.index % SIDES, position.index // SIDES
-    # Four neighbours share their place along the four sides.
+
+    # Four neighbours have one coordinate along the four sides in common.
+    side = position.index % SIDES
+    group = position.index // SIDES
     along = 2 * uniform_at(position._replace(index=group), "sides") - 1
-    edge = (side % 2 * 2 - 1).to(along.dtype)  # −1 or 1
-    upright = (side < 2).unsqueeze(-1)
-    return inside, torch.where(
-        upright, torch.stack([edge, along], -1), torch.stack([along, edge], -1)
-    )
+
+    # The other coordinate is −1 or 1: x on upright sides, y on level sides.
+    across = (side % 2 * 2 - 1).to(along.dtype)
+    is_upright = (side < 2).unsqueeze(-1)
+    upright = torch.stack([across, along], -1)
+    level = torch.stack([along, across], -1)
+    return inside, torch.where(is_upright, upright, level)
 
 
 class SquareDataModule(TensorDataModule):
-    """Fresh uniform points of the square [−1, 1]² and of its sides for training, grids for evaluation.
+    """Fresh uniform points of the square [−1, 1]² and of its sides for training, else grids.
 
-    Batches of training: points inside and points on the sides, each ``(B, 2)`` float32. Each four
-    neighbours of the points on the sides share one place on all sides. Batches of validation: ``(B,
-    2)``, the grid of ``side``² points with the ends −1 and 1; of test: the (``side`` − 1)²
-    midpoints of its cells.
+    A training batch has points inside and points on the sides, each ``(B, 2)`` float32. Each four
+    neighbours of the points on the sides have the same coordinate along the side. A batch of
+    validation or test has points ``(B, 2)``: for validation the grid of ``side``² points with the
+    ends −1 and 1, for test the (``side`` − 1)² midpoints of its cells.
 
     Args:
         batch_size: number of points inside the square, and of those on its sides.
@@ -59,12 +67,21 @@ class SquareDataModule(TensorDataModule):
         seed: int | None = None,
     ) -> None:
         super().__init__(batch_size, eval_batch_size, seed)
-        self.updates_per_epoch, self.side = updates_per_epoch, side
+        self.updates_per_epoch = updates_per_epoch
+        self.side = side
 
     def load(self, device: torch.device) -> None:
         """Make the grids; points for training are drawn when they are needed."""
-        places = torch.linspace(-1, 1, self.side, dtype=torch.float64)
-        midpoints = (places[1:] + places[:-1]) / 2
         self.train = Draws(points, self.updates_per_epoch, self.batch_size, device)
-        grids = (torch.cartesian_prod(values, values).float() for values in (places, midpoints))
-        self.val, self.test = (TensorDataset(grid.to(device)) for grid in grids)
+
+        # Points for validation, and points between them for test
+        coordinates = torch.linspace(-1, 1, self.side, dtype=torch.float64)
+        midpoints = (coordinates[1:] + coordinates[:-1]) / 2
+        self.val = _grid(coordinates, device)
+        self.test = _grid(midpoints, device)
+
+
+def _grid(coordinates: Tensor, device: torch.device) -> TensorDataset:
+    """Return all points of the square whose two coordinates are among the ``coordinates (n,)``."""
+    grid = torch.cartesian_prod(coordinates, coordinates)
+    return TensorDataset(grid.float().to(device))

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from actlab.datamodules.base import Batch, Draws, TensorDataModule, TensorDataset, dataset_or
-from actlab.datamodules.hub import located
+from actlab.datamodules.hub import locate
 from actlab.datamodules.sources import open_parquet, parquet_files, state
 from actlab.errors import ActlabError
 from actlab.errors.messages import one_line, unknown
@@ -27,7 +27,9 @@ from actlab.storage.files import regular
 from actlab.storage.paths import at_home
 from actlab.validation import Count, validated
 
-WIKITEXT, WIKITEXT_NAME = "Salesforce/wikitext", "wikitext-2-raw-v1"  # the default
+# The default dataset
+WIKITEXT = "Salesforce/wikitext"
+WIKITEXT_NAME = "wikitext-2-raw-v1"
 WIKITEXT_ROWS = {"train": 36_718, "validation": 3_760, "test": 4_358}
 BYTES = 256  # the vocabulary
 SPLITS = {"train": "train", "val": "validation", "test": "test"}
@@ -40,14 +42,18 @@ _TEXT_TYPES = ("string", "large_string")  # of columns
 Text = Mapping[str, bytes]  # of train, val and test
 
 
-def drawn(text: Tensor, context: int, position: Position) -> Batch:
-    """Draw windows of T + 1 bytes at uniform offsets, with replacement, as inputs and targets ``(…, B, T)``."""
+def draw_windows(text: Tensor, context: int, position: Position) -> Batch:
+    """Draw windows of T + 1 bytes at uniform offsets, as inputs and targets ``(…, B, T)``.
+
+    Windows are drawn with replacement.
+    """
     starts = integers_at(position, "windows", len(text) - context)
-    return shifted(text[starts.unsqueeze(-1) + torch.arange(context + 1, device=text.device)])
+    offsets = torch.arange(context + 1, device=text.device)
+    return shifted(text[starts.unsqueeze(-1) + offsets])
 
 
 def shifted(windows: Tensor) -> Batch:
-    """Return inputs and targets, one byte later, of windows ``(…, T + 1)``: int64 ``(…, T)`` each."""
+    """Return windows ``(…, T + 1)`` as inputs and targets, one byte later, int64 ``(…, T)``."""
     tokens = windows.long()
     return tokens[..., :-1].contiguous(), tokens[..., 1:].contiguous()
 
@@ -55,14 +61,14 @@ def shifted(windows: Tensor) -> Batch:
 class TextDataModule(TensorDataModule):
     """Text as bytes, to predict each byte from those before it in a window.
 
-    Batches: inputs and targets int64 ``(B, T)``, bytes 0 … 255; the targets are the inputs one byte
-    later. Training windows start at offsets uniform over the training text, with replacement, which
-    are functions of (seed, epoch, number of the window). Validation and test are the first
+    A batch has inputs and targets int64 ``(B, T)``, bytes 0 … 255; the targets are the inputs one
+    byte later. Training windows start at offsets uniform over the training text, with replacement,
+    which are functions of (seed, epoch, number of the window). Validation and test are the first
     adjoining windows of T + 1 bytes.
 
     The first nine tenths of a file or folder are the training text, the halves of the rest
-    validation and test; a dataset in the hub's layout has splits ``train``, ``validation`` and
-    ``test`` of its own, whose rows are joined, each ended by a newline. Nothing is cached.
+    validation and test. A dataset in the hub's layout has its own splits ``train``, ``validation``
+    and ``test``, whose rows are joined, each ended by a newline. Nothing is cached.
 
     Args:
         dataset: a text file, also packed by gzip or xz; a folder of such files, joined by newlines
@@ -87,6 +93,7 @@ class TextDataModule(TensorDataModule):
     """
 
     sample_replaces_dataset = True
+    num_classes = BYTES
 
     @validated
     def __init__(
@@ -104,11 +111,14 @@ class TextDataModule(TensorDataModule):
         seed: int | None = None,
     ) -> None:
         super().__init__(batch_size, eval_batch_size, seed)
-        self.dataset, self.sample = dataset_or(WIKITEXT, dataset, sample, "text/sample.txt"), sample
-        self.name, self.revision, self.column = name, revision, column
-        self.context, self.updates_per_epoch, self.windows = context, updates_per_epoch, windows
-
-    num_classes = BYTES
+        self.dataset = dataset_or(WIKITEXT, dataset, sample, "text/sample.txt")
+        self.sample = sample
+        self.name = name
+        self.revision = revision
+        self.column = column
+        self.context = context
+        self.updates_per_epoch = updates_per_epoch
+        self.windows = windows
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -116,27 +126,32 @@ class TextDataModule(TensorDataModule):
         return (self.context,)
 
     @cached_property
-    def place(self) -> tuple[Path, str | None]:
+    def location(self) -> tuple[Path, str | None]:
         """The file or folder, and the commit of a hub dataset; fetched on first use."""
+        # Use the user's files, for which settings of hub datasets have no effect.
         path = at_home(self.dataset)
         if is_plain(path):
             for key in ("name", "revision", "column"):
-                if (value := getattr(self, key)) is not None and not self.sample:
+                value = getattr(self, key)
+                if value is not None and not self.sample:
                     raise ActlabError(
-                        f"data.{key} {value!r}: {self.dataset!r} is not in the hub's layout; remove the setting"
+                        f"data.{key} {value!r}: {self.dataset!r} is not in the hub's layout; "
+                        "remove the setting"
                     )
             return path, None
+
+        # Download only the default: the other datasets of its repository have hundreds of MB.
         if self.dataset == WIKITEXT and self.name is None:
             self.name = WIKITEXT_NAME
-        # The other datasets of its repository have hundreds of MB.
-        is_default = (self.dataset, self.name) == (WIKITEXT, WIKITEXT_NAME)
-        files = f"{WIKITEXT_NAME}/*.parquet" if is_default else "*.parquet"
-        return located(self.dataset, self.revision, files)
+        files = "*.parquet"
+        if self.dataset == WIKITEXT and self.name == WIKITEXT_NAME:
+            files = f"{WIKITEXT_NAME}/*.parquet"
+        return locate(self.dataset, self.revision, files)
 
     @property
     def revisions(self) -> dict[str, str]:
         """The dataset's hub id and commit; empty for local files."""
-        _, commit = self.place
+        _, commit = self.location
         return {self.dataset: commit} if commit else {}
 
     @property
@@ -151,77 +166,102 @@ class TextDataModule(TensorDataModule):
 
     @property
     def text(self) -> Text:
-        """The bytes of train, val and test; rows are read once per process and state of the files."""
-        path, _ = self.place
+        """The bytes of train, val and test; rows are read once per process and state of files."""
+        path, _ = self.location
         if is_plain(path):
-            return divided(b"\n".join(map(_unpacked, text_files(path))))
-        return _read_rows(path, self.name, self.column, tuple(map(state, parquet_files(path))))
+            texts = [_unpack(file) for file in text_files(path)]
+            return divide(b"\n".join(texts))
+
+        states = tuple(state(file) for file in parquet_files(path))
+        return _read_rows(path, self.name, self.column, states)
 
     def load(self, device: torch.device) -> None:
         """Load the text of each split and cut the windows of validation and test."""
         text = self.text
-        if (size := len(text["train"])) <= self.context:
+        size = len(text["train"])
+        if size <= self.context:
             raise self._too_short("train", size, 1)
-        train = torch.frombuffer(bytearray(text["train"]), dtype=torch.uint8).to(device)
-        windows = partial(drawn, train, self.context)
-        self.train = Draws(windows, self.updates_per_epoch, self.batch_size, device)
-        self.val, self.test = (
-            self._adjoining(part, text[part], device) for part in ("val", "test")
-        )
 
-    def _adjoining(self, part: str, text: bytes, device: torch.device) -> TensorDataset:
+        # Training windows are drawn when they are needed.
+        train = _as_tensor(text["train"]).to(device)
+        draw = partial(draw_windows, train, self.context)
+        self.train = Draws(draw, self.updates_per_epoch, self.batch_size, device)
+        self.val = self._adjoining_windows("val", text["val"], device)
+        self.test = self._adjoining_windows("test", text["test"], device)
+
+    def _adjoining_windows(self, part: str, text: bytes, device: torch.device) -> TensorDataset:
+        # Count the windows. The sample has fewer than the default.
         length = self.context + 1
-        whole = len(text) // length
-        wanted = whole if self.windows is None else self.windows
-        number = min(wanted, whole) if self.sample else wanted
-        if not 0 < number <= whole:
+        available = len(text) // length
+        number = available if self.windows is None else self.windows
+        if self.sample:
+            number = min(number, available)
+        if not 0 < number <= available:
             raise self._too_short(part, len(text), max(number, 1))
-        cut = torch.frombuffer(bytearray(text[: number * length]), dtype=torch.uint8)
-        return TensorDataset(*(half.to(device) for half in shifted(cut.view(number, length))))
+
+        # Cut them.
+        windows = _as_tensor(text[: number * length]).view(number, length)
+        inputs, targets = shifted(windows)
+        return TensorDataset(inputs.to(device), targets.to(device))
 
     def _too_short(self, part: str, size: int, windows: int) -> ActlabError:
+        needed = windows * (self.context + 1)
         return ActlabError(
-            f"the {SPLITS[part]} part of {self.dataset!r} has {size:,} bytes, but {windows:,} windows of "
-            f"{self.context} + 1 bytes need {windows * (self.context + 1):,}; give a longer text, or a smaller "
-            "data.context or data.windows"
+            f"the {SPLITS[part]} part of {self.dataset!r} has {size:,} bytes, but {windows:,} "
+            f"windows of {self.context} + 1 bytes need {needed:,}; give a longer text, or a "
+            "smaller data.context or data.windows"
         )
+
+
+def _as_tensor(text: bytes) -> Tensor:
+    return torch.frombuffer(bytearray(text), dtype=torch.uint8)
 
 
 def is_plain(path: Path) -> bool:
-    """Return whether a path is a text file or a folder of such files, not a folder in the hub's layout."""
+    """Return whether a path is a text file or a folder of such files, without parquet files."""
     return path.exists() and not any(path.rglob("*.parquet"))
 
 
-def divided(text: bytes) -> Text:
-    """Return the first nine tenths of a text for training, then a twentieth each for validation and test."""
-    first, middle = len(text) * 9 // 10, (len(text) * 9 // 10 + len(text)) // 2
-    return {"train": text[:first], "val": text[first:middle], "test": text[middle:]}
+def divide(text: bytes) -> Text:
+    """Return nine tenths of a text for training, then a twentieth each for validation and test."""
+    end = len(text) * 9 // 10
+    middle = (end + len(text)) // 2
+    return {"train": text[:end], "val": text[end:middle], "test": text[middle:]}
 
 
 def text_files(path: Path) -> list[Path]:
-    """Return the file, or the files below a folder in the order of their paths, without hidden ones."""
+    """Return the file, or the files below a folder in the order of their paths, except hidden."""
     if not path.is_dir():
         return [path]
-    paths = sorted(file for file in path.rglob("*") if not file.is_dir())
-    return [
-        file for file in paths if not any(p.startswith(".") for p in file.relative_to(path).parts)
-    ]
+
+    files = []
+    for file in sorted(path.rglob("*")):
+        parts = file.relative_to(path).parts
+        is_hidden = any(part.startswith(".") for part in parts)
+        if not is_hidden and not file.is_dir():
+            files.append(file)
+    return files
 
 
-def _unpacked(file: Path) -> bytes:
+def _unpack(file: Path) -> bytes:
+    """Return the text of a file; raise an ActlabError if it is damaged or not text."""
     try:
         with regular(file).open("rb") as stream:
+            # The first bytes say how it is packed.
+            opened: Any = stream
             begin = stream.peek(6)
-            opener = next(
-                (opener for mark, opener in _OPENERS.items() if begin.startswith(mark)), None
-            )
-            text: bytes = (opener(stream) if opener else stream).read()
+            for mark, opener in _OPENERS.items():
+                if begin.startswith(mark):
+                    opened = opener(stream)
+            text: bytes = opened.read()
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise ActlabError(
             f"{file} is damaged or cannot be read ({one_line(error)}); fetch it again"
         ) from error
-    if (at := text.find(b"\0")) >= 0:
-        raise ActlabError(f"{file} is no text: byte {at:,} is NUL; give text files only")
+
+    nul = text.find(b"\0")
+    if nul >= 0:
+        raise ActlabError(f"{file} is no text: byte {nul:,} is NUL; give text files only")
     return text
 
 
@@ -229,24 +269,36 @@ def _unpacked(file: Path) -> bytes:
 def _read_rows(
     folder: Path, name: str | None, column: str | None, states: tuple[bytes, ...]
 ) -> Text:
-    with tempfile.TemporaryDirectory() as place:
-        tables = open_parquet(folder, Path(place), name)
-        if missing := [split for split in SPLITS.values() if split not in tables]:
-            has = ", ".join(map(repr, tables))
-            raise ActlabError(
-                f"{folder} has no split {missing[0]!r} (it has {has}); give a text file instead"
-            )
-        return {
-            part: _joined(tables[split], column, f"{folder}, {split}")
-            for part, split in SPLITS.items()
-        }
+    """Return the text of each part, read once per process and state of the files."""
+    with tempfile.TemporaryDirectory() as copy:
+        tables = open_parquet(folder, Path(copy), name)
+        for split in SPLITS.values():
+            if split not in tables:
+                existing = ", ".join(map(repr, tables))
+                raise ActlabError(
+                    f"{folder} has no split {split!r} (it has {existing}); give a text file instead"
+                )
+
+        column = column or "text"
+        text = {}
+        for part, split in SPLITS.items():
+            text[part] = _joined_rows(tables[split], column, f"{folder}, {split}")
+        return text
 
 
-def _joined(table: Any, column: str | None, source: str) -> bytes:
-    texts = [
-        name for name, kind in table.features.items() if getattr(kind, "dtype", None) in _TEXT_TYPES
-    ]
-    if (column or "text") not in texts:
-        raise unknown(f"text column of {source}; set data.column:", column or "text", texts)
-    rows = (row or "" for row in table[column or "text"])
-    return "".join(row if row.endswith("\n") else f"{row}\n" for row in rows).encode()
+def _joined_rows(table: Any, column: str, source: str) -> bytes:
+    """Return the rows of a column of text, each ended by a newline."""
+    # Check the column.
+    candidates = []
+    for name, kind in table.features.items():
+        if getattr(kind, "dtype", None) in _TEXT_TYPES:
+            candidates.append(name)
+    if column not in candidates:
+        raise unknown(f"text column of {source}; set data.column:", column, candidates)
+
+    # Join the rows.
+    rows = []
+    for row in table[column]:
+        text = row or ""
+        rows.append(text if text.endswith("\n") else f"{text}\n")
+    return "".join(rows).encode()

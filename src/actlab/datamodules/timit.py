@@ -20,7 +20,9 @@ from actlab.validation import Whole, validated
 
 
 class TIMITDataModule(TensorDataModule):
-    """TIMIT with the paper's split (GELU §3.4): core test set for test, rest of the test folder for validation.
+    """TIMIT with the paper's split (GELU §3.4): the core test set is for test.
+
+    The rest of the test folder is for validation.
 
     An evaluation sample is a frame with ``context`` frames on each side: windows ``(B, 11, 26)``
     float32 and labels ``(B,)`` int64 of 39 classes. A training sample is a sentence: a batch
@@ -66,11 +68,10 @@ class TIMITDataModule(TensorDataModule):
         seed: int | None = None,
     ) -> None:
         super().__init__(batch_size, eval_batch_size, seed)
-        self.dataset, self.partial = (
-            dataset_or("./TIMIT", dataset, sample, "timit"),
-            partial or sample,
-        )
-        self.context, self.cache_dir = context, cache_dir
+        self.dataset = dataset_or("./TIMIT", dataset, sample, "timit")
+        self.partial = partial or sample
+        self.context = context
+        self.cache_dir = cache_dir
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -88,10 +89,11 @@ class TIMITDataModule(TensorDataModule):
         folder = at_home(self.dataset)
         if not folder.is_dir():
             raise ActlabError(
-                f"dataset {self.dataset!r} is not a folder; {EXPECTED}, or set data.sample to true. TIMIT is "
-                "licensed by the LDC (LDC93S1) and cannot be downloaded"
+                f"dataset {self.dataset!r} is not a folder; {EXPECTED}, or set data.sample to "
+                "true. TIMIT is licensed by the LDC (LDC93S1) and cannot be downloaded"
             )
-        check_whole(corpus := find(folder), self.partial)
+        corpus = find(folder)
+        check_whole(corpus, self.partial)
         return load_corpus(corpus, self.cache_dir)
 
     def prepare_data(self) -> None:
@@ -101,15 +103,20 @@ class TIMITDataModule(TensorDataModule):
     def load(self, device: torch.device) -> None:
         """Load all splits, normalised by the statistics of the training frames."""
         tensors = self.tensors
-        mean = tensors["train_frames"].mean(0, dtype=torch.float64)
-        deviation = tensors["train_frames"].double().std(0, correction=0)
+
+        # Compute the statistics.
+        train = tensors["train_frames"]
+        mean = train.mean(0, dtype=torch.float64)
+        deviation = train.double().std(0, correction=0)
         scale = torch.where(deviation > 0, deviation, 1.0)  # a constant feature is only centred
 
+        # Normalise the frames of each part.
         def frames(part: str) -> Frames:
-            values = ((tensors[f"{part}_frames"] - mean.float()) / scale.float()).to(device)
-            return Frames(
-                values, tensors[f"{part}_targets"], tensors[f"{part}_lengths"], self.context
-            )
+            values = (tensors[f"{part}_frames"] - mean.float()) / scale.float()
+            targets = tensors[f"{part}_targets"]
+            lengths = tensors[f"{part}_lengths"]
+            return Frames(values.to(device), targets, lengths, self.context)
 
         self.train = BySentence(frames("train"))
-        self.val, self.test = ByFrame(frames("val")), ByFrame(frames("test"))
+        self.val = ByFrame(frames("val"))
+        self.test = ByFrame(frames("test"))

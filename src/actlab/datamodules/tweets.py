@@ -21,7 +21,8 @@ _URL = re.compile(
 # Without http:// or www., a word with a dot need not be a host, for example "u.s". A generic
 # top-level domain makes the word a host; a country-code domain does so only if a path follows.
 _BARE = re.compile(
-    r"(?P<host>(?:[a-z0-9-]+\.)+(?:(?:com|org|net|edu|gov|mil|int|info|biz|name|mobi|travel)(?=/|$)|[a-z]{2}(?=/)))"
+    r"(?P<host>(?:[a-z0-9-]+\.)+"
+    r"(?:(?:com|org|net|edu|gov|mil|int|info|biz|name|mobi|travel)(?=/|$)|[a-z]{2}(?=/)))"
     r"(?:/\S*)?",
     re.IGNORECASE | re.ASCII,
 )
@@ -35,39 +36,53 @@ class Tweet(NamedTuple):
 
 
 def normalize(token: str) -> str:
-    """Return a token in the spelling of the 56-million-tweet corpus (Owoputi et al. 2013; GELU §3.3).
+    """Return a token in the spelling of the 56-million-tweet corpus.
 
     User names and e-mail addresses become ``<@MENTION>``. A URL, with or without ``http://``,
     becomes ``<URL-host>``, with the host in its original case and without ``www.``. All other
     tokens become lower case. (A handful of the 26,594 tokens in the GELU authors' own files follow
     no rule.)
 
-    >>> [normalize(token) for token in ("Hello", "@Bob", "http://www.NYTimes.com/x", "site.org/page")]
+    Source: Owoputi et al. 2013; GELU §3.3.
+
+    >>> tokens = "Hello", "@Bob", "http://www.NYTimes.com/x", "site.org/page"
+    >>> [normalize(token) for token in tokens]
     ['hello', '<@MENTION>', '<URL-NYTimes.com>', '<URL-site.org>']
     """
     if _MENTION.fullmatch(token) or _EMAIL.fullmatch(token):
         return "<@MENTION>"
-    if url := _URL.fullmatch(token) or _BARE.fullmatch(token):
+    url = _URL.fullmatch(token) or _BARE.fullmatch(token)
+    if url:
         return f"<URL-{url['host']}>"
     return token.lower()
 
 
 def read_tweets(path: Path) -> list[Tweet]:
-    """Return the tweets of a file: one ``token TAB tag`` per line, an empty line after each tweet."""
-    tweets = [Tweet([], [])]
+    """Return the tweets of a file: one ``token TAB tag`` per line, an empty line after each tweet.
+
+    Raises:
+        ActlabError: if the file is malformed or empty.
+    """
+    tweets: list[Tweet] = []
+    tweet = Tweet([], [])
     for number, line in lines(path):
+        # An empty line ends a tweet.
         if not line.strip(" "):
-            if tweets[-1].tokens:
-                tweets.append(Tweet([], []))
+            tweet = Tweet([], [])
             continue
+
         token, _, tag = line.partition("\t")
         if not token or tag not in LABELS:
             raise ActlabError(
-                f"{path}, line {number}: {line[:60]!r} is malformed; expected a token, a tab and a tag of "
-                + " ".join(TAGS)
+                f"{path}, line {number}: {line[:60]!r} is malformed; expected a token, a tab and a "
+                f"tag of {' '.join(TAGS)}"
             )
-        tweets[-1].tokens.append(token)
-        tweets[-1].labels.append(LABELS[tag])
-    if tweets := [tweet for tweet in tweets if tweet.tokens]:
-        return tweets
-    raise ActlabError(f"{path} is empty; expected tweets: on each line a token, a tab and its tag")
+        if not tweet.tokens:
+            tweets.append(tweet)
+        tweet.tokens.append(token)
+        tweet.labels.append(LABELS[tag])
+    if not tweets:
+        raise ActlabError(
+            f"{path} is empty; expected tweets: on each line a token, a tab and its tag"
+        )
+    return tweets

@@ -21,26 +21,25 @@ from actlab.storage.paths import at_home
 from actlab.validation import validated
 
 FOLDER = "data/twitter_pos"
-RETRIES, PATIENCE = 1, 10  # of a download; seconds without data after which a request fails
-TRAIN, DEV, TEST, DAILY, CLUSTERS = (
-    "oct27.train",
-    "oct27.dev",
-    "oct27.test",
-    "daily547",
-    "50mpaths2",
-)
+RETRIES = 1  # of a download
+PATIENCE = 10  # seconds without data after which a request fails
+TRAIN = "oct27.train"
+DEV = "oct27.dev"
+TEST = "oct27.test"
+DAILY = "daily547"
+CLUSTERS = "50mpaths2"
 TWEETS = {TRAIN: 1_000, DEV: 327, TEST: 500, DAILY: 547}
 ENDINGS = {DAILY: ("", ".conll"), CLUSTERS: ("", ".gz", ".txt")}  # accepted suffixes of a file name
 
 REMEDY = (
-    f"required are {TRAIN}, {DEV} and {TEST} (on each line a token, a tab and its tag) and the clusters"
-    f" {CLUSTERS}, all from github.com/brendano/ark-tweet-nlp: run actlab data fetch twitter_pos, or set"
-    " data.sample to true"
+    f"required are {TRAIN}, {DEV} and {TEST} (on each line a token, a tab and its tag) and the "
+    f"clusters {CLUSTERS}, all from github.com/brendano/ark-tweet-nlp: run actlab data fetch "
+    "twitter_pos, or set data.sample to true"
 )
 
-
 _ARK = "https://raw.githubusercontent.com/brendano/ark-tweet-nlp/master"
-_OCT27, _CMU = f"{_ARK}/data/twpos-data-v0.3/oct27.splits", f"{_ARK}/src/cmu/arktweetnlp"
+_OCT27 = f"{_ARK}/data/twpos-data-v0.3/oct27.splits"
+_CMU = f"{_ARK}/src/cmu/arktweetnlp"
 FILES = {  # name → URL and SHA-256 digest
     TRAIN: (
         f"{_OCT27}/{TRAIN}",
@@ -56,24 +55,39 @@ FILES = {  # name → URL and SHA-256 digest
 
 
 def fetch(folder: str | Path = FOLDER) -> list[Path]:
-    """Download the tweets and the Brown clusters from their authors' repositories; keep valid local files."""
+    """Download the tweets and the Brown clusters from their authors' repositories.
+
+    Valid local files stay.
+
+    Returns:
+        The paths of all files.
+
+    Raises:
+        ActlabError: if a file cannot be downloaded.
+    """
     import pooch
 
+    # Prepare the download.
     downloader = pooch.HTTPDownloader(progressbar=True, timeout=PATIENCE)
     folder = str(at_home(folder))
     store = pooch.create(folder, base_url="", retry_if_failed=RETRIES)
+
+    # Download each file.
     paths = []
     for name, (url, digest) in FILES.items():
-        store.urls[name], store.registry[name] = url, f"sha256:{digest}"
+        store.urls[name] = url
+        store.registry[name] = f"sha256:{digest}"
         try:
-            paths.append(Path(store.fetch(name, downloader=downloader)))
+            path = store.fetch(name, downloader=downloader)
         except (OSError, ValueError) as error:
-            if (response := getattr(error, "response", None)) is not None:
+            response = getattr(error, "response", None)
+            if response is not None:
                 response.close()  # pooch leaves the connection of a failed request open
             raise ActlabError(
-                f"{name} cannot be downloaded from {url} ({one_line(error)}); check the network, or put the "
-                f"file into {folder} yourself"
+                f"{name} cannot be downloaded from {url} ({one_line(error)}); check the network, "
+                f"or put the file into {folder} yourself"
             ) from error
+        paths.append(Path(path))
     return paths
 
 
@@ -92,43 +106,57 @@ def _read(
     read_words: Callable[[Path, Set[str]], WordFeatures],
     states: tuple[bytes, ...],
 ) -> TweetCorpus:
-    """Read the tweets of three files and the features of their words, once per process and state."""
-    train, val, test = map(read_tweets, files[:3])
-    needed = {normalize(token) for tweet in [*train, *val, *test] for token in tweet.tokens}
-    return TweetCorpus(train, val, test, read_words(files[3], needed))
+    """Read three files of tweets and one of word features, once per process and state."""
+    *tweet_files, word_file = files
+    train, val, test = map(read_tweets, tweet_files)
+
+    # Read the features of their words alone.
+    words: set[str] = set()
+    for tweet in [*train, *val, *test]:
+        words.update(map(normalize, tweet.tokens))
+    return TweetCorpus(train, val, test, read_words(word_file, words))
 
 
-def part_of(folder: Path, name: str) -> Path:
+def find_file(folder: Path, name: str) -> Path:
     """Return the path of a file in a folder, with one of the accepted `ENDINGS` of its name."""
     for ending in ENDINGS.get(name, ("",)):
-        if (path := folder / f"{name}{ending}").exists():
+        path = folder / f"{name}{ending}"
+        if path.exists():
             return path
     raise ActlabError(f"{folder} has no file {name!r}; {REMEDY}")
 
 
 def windows(tweets: Sequence[Tweet], features: WordFeatures) -> tuple[Tensor, Tensor]:
-    """Return table rows int64 ``(N, 3)`` of the left word, the word and the right word, and labels ``(N,)``."""
-    rows: list[list[int]] = []
+    """Return a window of each word, as rows of the table, and the labels of the words.
+
+    Returns:
+        Rows int64 ``(N, 3)`` for the left word, the word and the right word; labels ``(N,)``.
+    """
+    rows: list[tuple[int, int, int]] = []
+    labels: list[int] = []
     for tweet in tweets:
-        known = [features.rows.get(normalize(token), UNKNOWN) for token in tweet.tokens]
-        padded = [PADDING, *known, PADDING]
-        rows += map(list, zip(padded, padded[1:], padded[2:], strict=False))
-    return torch.tensor(rows), torch.tensor([label for tweet in tweets for label in tweet.labels])
+        # Pad each tweet at its ends.
+        words = [features.rows.get(normalize(token), UNKNOWN) for token in tweet.tokens]
+        padded = [PADDING, *words, PADDING]
+        rows.extend(zip(padded[:-2], words, padded[2:], strict=True))
+        labels.extend(tweet.labels)
+    return torch.tensor(rows), torch.tensor(labels)
 
 
-def looked_up(table: Tensor, batch: Batch, position: Position) -> Batch:
-    """Look up rows ``(…, 3)`` in a table ``(V + 2, D)``: features ``(…, 3, D)`` and the unchanged labels."""
+def look_up(table: Tensor, batch: Batch, position: Position) -> Batch:
+    """Replace rows ``(…, 3)`` of a table ``(V + 2, D)`` by their features ``(…, 3, D)``."""
     rows, labels = batch
     return table[rows], labels
 
 
 class TwitterPOSDataModule(TensorDataModule):
-    """Tokens of tweets and their parts of speech, from the ARK files for train, dev (validation) and test.
+    """Words of tweets and their part-of-speech tags, from the ARK files for train, dev and test.
 
-    Batches: features ``(B, 3, D)`` float32 of the left word, the word and the right word, and
-    labels ``(B,)`` int64, indices in `actlab.datamodules.tweets.TAGS`. Features are not trained
-    (GELU §3.3). With clusters, D is 34 and the network 3·34–256–256–25 has 98,585 parameters. With
-    the paper's vectors, D is 50 and the network 3·50–256–256–25 has 110,873 parameters.
+    A batch has features ``(B, 3, D)`` float32 of the left word, the word and the right word, and
+    labels ``(B,)`` int64, indices in `actlab.datamodules.tweets.TAGS`. The file ``oct27.dev`` is
+    the validation set. Features are not trained (GELU §3.3). With clusters, D is 34 and the network
+    3·34–256–256–25 has 98,585 parameters. With the paper's vectors, D is 50 and the network
+    3·50–256–256–25 has 110,873 parameters.
 
     Args:
         dataset: a folder with ``oct27.train``, ``oct27.dev``, ``oct27.test`` and the Brown clusters
@@ -164,24 +192,34 @@ class TwitterPOSDataModule(TensorDataModule):
     ) -> None:
         super().__init__(batch_size, eval_batch_size, seed)
         self.dataset = dataset_or(FOLDER, dataset, sample, "twitter_pos")
-        self.vectors, self.test_set = vectors, test_set
+        self.vectors = vectors
+        self.test_set = test_set
 
     @cached_property
     def corpus(self) -> TweetCorpus:
         """The tweets and the features of their words; read on first use."""
-        if not (folder := at_home(self.dataset)).is_dir():
+        folder = at_home(self.dataset)
+        if not folder.is_dir():
             raise ActlabError(f"dataset {self.dataset!r} is not a folder; {REMEDY}")
-        tweets = [part_of(folder, name) for name in (TRAIN, DEV, self.test_set)]
-        words = part_of(folder, CLUSTERS) if self.vectors is None else at_home(self.vectors)
-        states = tuple(map(state, (*tweets, words)))
-        return _read(
-            (*tweets, words), read_clusters if self.vectors is None else read_vectors, states
-        )
+
+        # Find the files.
+        files = [find_file(folder, name) for name in (TRAIN, DEV, self.test_set)]
+        if self.vectors is None:
+            files.append(find_file(folder, CLUSTERS))
+            read_words = read_clusters
+        else:
+            files.append(at_home(self.vectors))
+            read_words = read_vectors
+
+        # Read them, if they have changed.
+        states = tuple(state(file) for file in files)
+        return _read(tuple(files), read_words, states)
 
     @property
     def counts(self) -> Mapping[str, int]:  # type: ignore[override]
         """The number of tweets in each file."""
-        return dict(zip((TRAIN, DEV, self.test_set), map(len, self.corpus[:3]), strict=True))
+        corpus = self.corpus
+        return {TRAIN: len(corpus.train), DEV: len(corpus.val), self.test_set: len(corpus.test)}
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -190,14 +228,19 @@ class TwitterPOSDataModule(TensorDataModule):
 
     def load(self, device: torch.device) -> None:
         """Load the windows of each split; the transform looks up the features of each batch."""
-        corpus = self.corpus
-        transform = partial(looked_up, corpus.features.table.to(device))
-        self.train, self.val, self.test = splits = [
-            TensorDataset(
-                *(t.to(device) for t in windows(tweets, corpus.features)), transform=transform
-            )
-            for tweets in corpus[:3]
-        ]
-        for split, tweets in zip(splits, corpus[:3], strict=True):
+        features = self.corpus.features
+        transform = partial(look_up, features.table.to(device))
+
+        def part(tweets: Sequence[Tweet]) -> TensorDataset:
+            rows, labels = windows(tweets, features)
+            dataset = TensorDataset(rows.to(device), labels.to(device), transform=transform)
+
+            # The words of a tweet are a group.
             lengths = torch.tensor([len(tweet.labels) for tweet in tweets], device=device)
-            split.groups = torch.arange(len(tweets), device=device).repeat_interleave(lengths)
+            numbers = torch.arange(len(tweets), device=device)
+            dataset.groups = numbers.repeat_interleave(lengths)
+            return dataset
+
+        self.train = part(self.corpus.train)
+        self.val = part(self.corpus.val)
+        self.test = part(self.corpus.test)

@@ -1,9 +1,9 @@
-"""Features of words, from Brown clusters or from word vectors; only the needed words are kept in memory."""
+"""Features of words, from Brown clusters or from word vectors; only needed words stay in memory."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Sequence, Set
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,14 +16,13 @@ from torch import Tensor
 from actlab.datamodules.lines import lines
 from actlab.errors import ActlabError
 
-# Table rows: padding at a tweet's ends, words without features, first word
-PADDING, UNKNOWN, FIRST = (
-    0,
-    1,
-    2,
-)
+PADDING = 0  # table row for the padding at a tweet's ends
+UNKNOWN = 1  # table row for words without features
+FIRST_WORD = 2  # first table row of the words
 BITS = 16  # length of the longest path of a cluster
-PADDING_WORD, UNKNOWN_WORD = "</s>", "UUUNKKK"  # as in embeddings-twitter.txt (GELU §3.3)
+# As in embeddings-twitter.txt (GELU §3.3)
+PADDING_WORD = "</s>"
+UNKNOWN_WORD = "UUUNKKK"
 _CLUSTER = re.compile(rf"([01]{{1,{BITS}}})\t([^\t]+)\t\d+")
 _HEADER = re.compile(r"\s*(\d{1,15})\s+(\d{1,15})\s*")
 _LARGEST = float(np.finfo(np.float32).max)
@@ -43,83 +42,126 @@ def read_clusters(path: Path, needed: Set[str]) -> WordFeatures:
 
     Each of up to 16 bits of a path, from the root, becomes a pair: (1, 0) for 0, (0, 1) for 1, and
     (0, 0) after the end of the path. Two flags follow: word without a cluster, and padding at a
-    tweet's ends. The columns of the file are ``path TAB word TAB count``. A word listed twice gets
-    its first path.
+    tweet's ends.
+
+    Args:
+        path: of a file with the columns ``path TAB word TAB count``. A word listed twice gets its
+            first path.
+        needed: the words of the tweets.
+
+    Raises:
+        ActlabError: if the file is malformed, or has none of the words.
     """
+    # Read the paths of the words.
     paths: dict[str, str] = {}
     for number, line in lines(path):
         if not line:
             continue
-        if not (cluster := _CLUSTER.fullmatch(line)):
+        cluster = _CLUSTER.fullmatch(line)
+        if cluster is None:
             raise ActlabError(
-                f"{path}, line {number}: {line[:60]!r} is no cluster; expected a path of 1 to {BITS} bits, a "
-                "tab, the word, a tab and its count. For a file of word vectors, set data.vectors"
+                f"{path}, line {number}: {line[:60]!r} is no cluster; expected a path of 1 to "
+                f"{BITS} bits, a tab, the word, a tab and its count. For a file of word vectors, "
+                "set data.vectors"
             )
         bits, word = cluster.groups()
         if word in needed:
             paths.setdefault(word, bits)
-    table = torch.zeros(len(paths) + FIRST, 2 * BITS + 2)
-    table[UNKNOWN, -2] = table[PADDING, -1] = 1
+
+    # Set the flags.
+    table = torch.zeros(len(paths) + FIRST_WORD, 2 * BITS + 2)
+    table[UNKNOWN, -2] = 1
+    table[PADDING, -1] = 1
+
+    # Set a number of each pair.
     rows = _rows(paths, needed, path)
-    ones = [
-        (rows[word], 2 * i + int(bit)) for word, bits in paths.items() for i, bit in enumerate(bits)
-    ]
+    ones = []
+    for word, bits in paths.items():
+        for i, bit in enumerate(bits):
+            ones.append((rows[word], 2 * i + int(bit)))
     table[tuple(torch.tensor(ones).T)] = 1
     return WordFeatures(rows, table)
 
 
 def _rows(words: Iterable[str], needed: Set[str], path: Path) -> dict[str, int]:
-    if rows := {
-        word: row for row, word in enumerate((word for word in words if word in needed), FIRST)
-    }:
-        return rows
-    raise ActlabError(
-        f"{path} is empty or holds none of the {len(needed)} words of the tweets; check that it is the right "
-        "file"
-    )
+    """Return the table rows of the needed words, in the order of the file."""
+    rows: dict[str, int] = {}
+    for word in words:
+        if word in needed:
+            rows[word] = FIRST_WORD + len(rows)
+    if not rows:
+        raise ActlabError(
+            f"{path} is empty or holds none of the {len(needed)} words of the tweets; check that "
+            "it is the right file"
+        )
+    return rows
 
 
 def read_vectors(path: Path, needed: Set[str]) -> WordFeatures:
     """Return the vectors of words, with D as in the file.
 
-    A line holds a word and its numbers, separated by spaces or tabs. A header line ``words
-    numbers``, as word2vec writes it, is optional. Padding at a tweet's ends gets the vector of
-    ``</s>``, and words without a vector get that of ``UUUNKKK``. If the file lacks these two,
-    padding gets zeros and unknown words get the mean of all vectors in the file, and a message is
-    printed once. A word listed twice gets its first vector.
+    Padding at a tweet's ends gets the vector of ``</s>``, and words without a vector get the vector
+    of ``UUUNKKK``. If the file lacks these two, padding gets zeros and unknown words get the mean
+    of all vectors in the file, and a message is printed once.
+
+    Args:
+        path: of a file whose lines hold a word and its numbers, separated by spaces or tabs. A
+            header line ``words numbers``, as word2vec writes it, is optional. A word listed twice
+            gets its first vector.
+        needed: the words of the tweets.
+
+    Raises:
+        ActlabError: if the file is malformed or cut off, or has none of the words.
     """
-    kept: dict[str, Numbers] = {}
-    total, size, count, header = np.zeros(1), 0, 0, -1
+    # Read the vectors.
+    vectors: dict[str, Numbers] = {}
+    total = np.zeros(1)
+    size = count = 0
+    stated_count = None
     for number, line in lines(path):
-        if number == 1 and (match := _HEADER.fullmatch(line)):
-            header, size = map(int, match.groups())
+        header = _HEADER.fullmatch(line) if number == 1 else None
+        if header is not None:
+            stated_count, size = int(header[1]), int(header[2])
         elif line.strip(" "):
             # At spaces and tabs alone: a word may be another white space; it may have several
             # parts.
             fields = [field for field in line.replace("\t", " ").split(" ") if field]
             size = size or max(1, len(fields) - 1)
-            try:
-                vector = np.array(fields[-size:], float)
-            except ValueError:
-                vector = np.array([np.nan])
-            if len(fields) <= size or not (np.abs(vector) <= _LARGEST).all():
-                expected = f"a word and {size} numbers, finite in float32"
+            vector = _vector(fields[-size:])
+            if vector is None or len(fields) <= size:
                 raise ActlabError(
-                    f"{path}, line {number}: {line[:60]!r} is malformed; expected {expected}"
+                    f"{path}, line {number}: {line[:60]!r} is malformed; expected a word and "
+                    f"{size} numbers, finite in float32"
                 )
-            word, total, count = " ".join(fields[:-size]), total + vector, count + 1
+            total = total + vector
+            count += 1
+            word = " ".join(fields[:-size])
             if word in needed or word in (PADDING_WORD, UNKNOWN_WORD):
-                kept.setdefault(word, vector)
-    if header not in (-1, count):
+                vectors.setdefault(word, vector)
+    if stated_count not in (None, count):
         raise ActlabError(
-            f"{path}: its header says {header} words, but it has {count}; fetch it again"
+            f"{path}: its header says {stated_count} words, but it has {count}; fetch it again"
         )
-    rows = _rows(kept, needed, path)
-    table = np.empty((len(rows) + FIRST, total.size), np.float32)
-    table[PADDING] = kept.get(PADDING_WORD, 0)
-    table[UNKNOWN] = kept.get(UNKNOWN_WORD, total / count)
-    table[FIRST:] = [kept[word] for word in rows]
-    if missing := [word for word in (PADDING_WORD, UNKNOWN_WORD) if word not in kept]:
-        instead = "padding gets zeros, unknown words the mean of all vectors"
-        say_once(f"{path} has no vector of {' and '.join(missing)}: {instead}")
+
+    # Fill the table.
+    rows = _rows(vectors, needed, path)
+    table = np.empty((len(rows) + FIRST_WORD, total.size), np.float32)
+    table[PADDING] = vectors.get(PADDING_WORD, 0)
+    table[UNKNOWN] = vectors.get(UNKNOWN_WORD, total / count)
+    table[FIRST_WORD:] = [vectors[word] for word in rows]
+
+    # Say what replaces a missing vector.
+    missing = [word for word in (PADDING_WORD, UNKNOWN_WORD) if word not in vectors]
+    if missing:
+        replacement = "padding gets zeros, unknown words the mean of all vectors"
+        say_once(f"{path} has no vector of {' and '.join(missing)}: {replacement}")
     return WordFeatures(rows, torch.from_numpy(table))
+
+
+def _vector(fields: Sequence[str]) -> Numbers | None:
+    """Return fields as numbers, None if they are not numbers that are finite in float32."""
+    try:
+        vector = np.array(fields, float)
+    except ValueError:
+        return None
+    return vector if (np.abs(vector) <= _LARGEST).all() else None

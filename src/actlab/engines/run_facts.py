@@ -46,7 +46,7 @@ def training_facts(
         optional["stack"] = {"size": size}
     optional["initial_parameters"] = run.initial
     if isinstance(task, Training):
-        activations = task.members[run.index].units
+        activations = task.members[run.index].activations
         optional["surrogate_gradient"] = any(map(has_surrogate_gradient, activations))
         optional["single_updates"] = task.single_updates
         optional["not_replayed"] = task.not_replayed

@@ -17,7 +17,6 @@ from typing import Any
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Checkpoint
 
-from actlab import experiments
 from actlab.random.positions import BatchBlock
 from actlab.runtime import signals
 from actlab.runtime.accidents import check_device
@@ -52,39 +51,52 @@ class _Clock(Checkpoint):
     blocks = UPDATES
 
     def __init__(self) -> None:
-        self.seconds: list[float] = []  # of an update of each block
-        self.starts: list[float] = []
-        self.sizes: list[int] = []
+        self.fastest = math.inf  # seconds of an update of the fastest block
+        self.start: float | None = None  # of the first timed block
+        self._is_warm = False
+        self._block_start = 0.0
+        self._block_size = 0  # updates
+        self._updates = 0  # timed so far
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, module: pl.LightningModule, batch: Any, _: int
     ) -> None:
-        if len(self.starts) == 1 and not getattr(module, "settled", True):
+        # Let the first block pass, and blocks whose updates are compared with their graph.
+        if not self._is_warm:
+            self._is_warm = True
             return
+        if self.start is None and not getattr(module, "settled", True):
+            return
+
+        # Time the block that has ended.
         wait_for(module.device)
         now = time.perf_counter()
-        if len(self.starts) > 1:
-            self.seconds.append((now - self.starts[-1]) / self.sizes[-1])
-            if sum(self.sizes[1:]) >= UPDATES or now - self.starts[1] > BRIEF:
+        if self.start is None:
+            self.start = now
+        else:
+            self._updates += self._block_size
+            self.fastest = min(self.fastest, (now - self._block_start) / self._block_size)
+            if self._updates >= UPDATES or now - self.start > BRIEF:
                 raise _EnoughError
-        self.starts.append(now)
-        self.sizes.append(len(batch) if isinstance(batch, BatchBlock) else 1)
 
-    @property
-    def fastest(self) -> float:
-        """Seconds of an update of the fastest block; infinite if none was timed."""
-        return min(self.seconds, default=math.inf)
+        self._block_start = now
+        self._block_size = len(batch) if isinstance(batch, BatchBlock) else 1
 
 
-def best_size(runs: Sequence[Run], largest: int, forms: bool, sharing: int = 1) -> int:
+def best_size(
+    runs: Sequence[Run], updates: int, largest: int, forms: bool, sharing: int = 1
+) -> int:
     """Return the size of stacks in which runs train fastest: ``largest``, 5 or 1.
 
-    So many stacks fit into the memory of a GPU as processes are ``sharing`` it. Runs that train for
+    ``updates`` are those of an epoch. So many stacks fit into the memory of a GPU as processes are ``sharing`` it. Runs that train for
     less than `WORTH` seconds are stacked untimed.
     """
-    updates = experiments.build(runs[0].config).updates_per_epoch() or 1
-    if fastest(runs[:1], forms) * updates * sum(run.epochs or 1 for run in runs) < WORTH:
+    # Stack short runs untimed.
+    epochs = sum(run.epochs or 1 for run in runs)
+    if fastest(runs[:1], forms) * updates * epochs < WORTH:
         return largest
+
+    # Time each size, in turns.
     sizes = sorted({largest, min(5, largest), 1}, reverse=True)
     seconds = dict.fromkeys(sizes, math.inf)
     for _ in range(ROUNDS):
@@ -100,8 +112,12 @@ def chosen(seconds: Mapping[int, float]) -> int:
     A smaller stack must save more than `CHANCE`, so that chance does not choose. Seconds are
     infinite for a size that could not be timed.
 
-    >>> chosen({15: 15.0, 5: 4.9, 1: 1.0}), chosen({15: 10.0, 5: 3.0, 1: 1.0}), chosen({15: 15.9, 1: 1.0})
-    (15, 5, 1)
+    >>> chosen({15: 15.0, 5: 4.9, 1: 1.0})
+    15
+    >>> chosen({15: 10.0, 5: 3.0, 1: 1.0})
+    5
+    >>> chosen({15: 15.9, 1: 1.0})
+    1
     """
     best = max(seconds)
     for size in sorted(seconds, reverse=True):
@@ -111,25 +127,29 @@ def chosen(seconds: Mapping[int, float]) -> int:
 
 
 def fastest(runs: Sequence[Run], forms: bool, sharing: int = 1) -> float:
-    """Return the seconds of the fastest update of runs; infinite if they fail, or fill a GPU that is shared."""
-    clock, failed = _Clock(), False
+    """Return the seconds of the fastest update of runs.
+
+    Infinite if the runs fail, or fill a GPU that is shared.
+    """
+    clock = _Clock()
     try:
         _fit(runs, clock, forms or len(runs) > 1)
     except _EnoughError:
         pass
     except Exception as error:  # also of third-party code, whose errors training reports
         check_device(error)
-        failed = True
+        clock.fastest = math.inf
     finally:
         gc.collect()
     is_too_large = peak_share() * sharing > 1
-    return math.inf if failed or is_too_large else clock.fastest
+    return math.inf if is_too_large else clock.fastest
 
 
 def _fit(runs: Sequence[Run], clock: _Clock, stacked: bool) -> None:
-    configs = [
-        {**run.config, "trainer": {**run.config.get("trainer", {}), **_BARE}} for run in runs
-    ]
+    configs = []
+    for run in runs:
+        settings = run.config.get("trainer", {})
+        configs.append({**run.config, "trainer": {**settings, **_BARE}})
     with TemporaryDirectory() as folder, quiet(), threads(1):
         keep_freed()
         trainer, task, data = assemble(configs, clock, Path(folder), stacked)

@@ -16,7 +16,8 @@ def importing(source: str) -> Iterator[None]:
     Raises:
         ActlabError: the code ends the process, as code that requires arguments does.
     """
-    before, sys.argv = sys.argv, [source]
+    arguments = sys.argv
+    sys.argv = [source]
     try:
         yield
     except SystemExit as error:
@@ -25,7 +26,7 @@ def importing(source: str) -> Iterator[None]:
         message = f"{source} ends the process when it is imported, with code {error.code}"
         raise ActlabError(message) from error
     finally:
-        sys.argv = before
+        sys.argv = arguments
 
 
 @contextmanager

@@ -48,31 +48,32 @@ def unknown(
     unknown config key 'model.optimzer.lr'; did you mean 'model.optimizer.lr'? Allowed: optimizer.
     """
     allowed = sorted(allowed)
-    before = after = ""
+    prefix = ""
+    suffix = ""
     if place:
-        before = f"{place}."
-        value, dot, rest = value.partition(".")
-        after = dot + rest
+        prefix = f"{place}."
+        value, dot, keys_below = value.partition(".")
+        suffix = dot + keys_below
 
     # Suggest the nearest values
     lowered = {name.lower(): name for name in reversed(allowed)}
-    close = get_close_matches(value.lower(), lowered, n=3, cutoff=0.5)
-    near = [lowered[name] for name in close]
+    matches = get_close_matches(value.lower(), lowered, n=3, cutoff=0.5)
+    suggestions = [lowered[match] for match in matches]
     if value.lower() in synonyms:
-        near = [synonyms[value.lower()]]
-    text = f"unknown {kind} {_shorten(before + value + after)!r}"
-    most = MOST_WITHOUT_SUGGESTION
-    if near:
-        names = " or ".join(repr(before + name + after) for name in near)
+        suggestions = [synonyms[value.lower()]]
+    text = f"unknown {kind} {_shorten(prefix + value + suffix)!r}"
+    longest_list = MOST_WITHOUT_SUGGESTION
+    if suggestions:
+        names = " or ".join(repr(prefix + name + suffix) for name in suggestions)
         text += f"; did you mean {names}?"
-        most = MOST_ALLOWED
+        longest_list = MOST_ALLOWED
     else:
         text += "."
 
     # List the allowed values
     if command:
         text += f" `{command}` lists all."
-    elif 0 < len(allowed) <= most:
+    elif 0 < len(allowed) <= longest_list:
         text += f" Allowed: {', '.join(allowed)}."
     if remedy:
         text += f" {remedy}"
@@ -85,19 +86,25 @@ def one_line(error: BaseException, longest: int = LONGEST_MESSAGE) -> str:
     A message that is longer than ``longest`` characters loses its middle.
     """
     text = _text(error)
+
+    # The message follows the last frame of a copied traceback, and is not indented
     frames = [*_FRAME.finditer(text)]
-    if frames:  # the message follows the last one, and is not indented
-        message = re.search(r"^\S.*", text[frames[-1].end() :], re.MULTILINE | re.DOTALL)
+    if frames:
+        after_frames = text[frames[-1].end() :]
+        message = re.search(r"^\S.*", after_frames, re.MULTILINE | re.DOTALL)
         if message:
             text = message[0]
-    return _shorten(" ".join(text.split()), longest) or type(error).__name__
+
+    line = " ".join(text.split())
+    return _shorten(line, longest) or type(error).__name__
 
 
 def _text(error: BaseException) -> str:
+    """Return the message of an error."""
     try:
         return str(error)
-    except Exception as second:  # the __str__ of a third-party error may raise
-        return f"{type(error).__name__}, whose text raises {type(second).__name__}"
+    except Exception as raised:  # the __str__ of a third-party error may raise
+        return f"{type(error).__name__}, whose text raises {type(raised).__name__}"
 
 
 def reason(error: BaseException) -> str:
@@ -123,19 +130,22 @@ def described(error: BaseException, longest: int = LONGEST_MESSAGE) -> str:
 
 def last_line(error: BaseException) -> str:
     """Return the last line of the user's code that an error passed through; empty without one."""
+    # List the frames of this process, and those that a data loader copies
     frames = []
     for frame, number in traceback.walk_tb(error.__traceback__):
         frames.append((frame.f_code.co_filename, number))
-    frames += [(file, int(number)) for file, number in _FRAME.findall(_text(error))]
+    for file, digits in _FRAME.findall(_text(error)):
+        frames.append((file, int(digits)))
 
+    # Return the last one that is outside libraries
     for file, number in reversed(frames):
         path = Path(file)
         if file.startswith("<") or _LIBRARIES & {*path.parents} or _PACKAGES & {*path.parts}:
             continue
 
-        here = Path.cwd()
-        if path.is_relative_to(here):
-            path = path.relative_to(here)
+        current_folder = Path.cwd()
+        if path.is_relative_to(current_folder):
+            path = path.relative_to(current_folder)
         code = linecache.getline(file, number).strip()
         return f"{path}, line {number}: {_shorten(code, 100)}"
     return ""
@@ -155,6 +165,7 @@ def shown(value: object, longest: int = 80) -> str:
 
 
 def _shorten(text: str, longest: int = LONGEST_MESSAGE) -> str:
+    """Return a text without its middle if it is longer than ``longest`` characters."""
     if len(text) <= longest:
         return text
     half = longest // 2

@@ -1,4 +1,4 @@
-"""How much the unit natural gradient would correct the bias shift of trained layers (ELU §2, claims of §3).
+"""The bias shift of trained layers, and how the unit natural gradient corrects it (ELU §2, §3).
 
 Shapes: ``B`` batch, ``I`` incoming units, ``U`` units of a layer, ``K`` classes.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
 import torch
@@ -23,11 +23,14 @@ from actlab.validation import validated
 
 BATCH = 500  # samples whose activations are in memory at the same time
 QUANTILES = (0.25, 0.5, 0.75)
-Several = Annotated[int, Ge(2)]
+AtLeastTwo = Annotated[int, Ge(2)]
 
 
 class Layer(NamedTuple):
-    """Inputs and gradients of a linear layer for some samples, in float64; δ_c = ∂ log p_c / ∂ net input."""
+    """Inputs and gradients of a linear layer for some samples, in float64.
+
+    δ_c = ∂ log p_c / ∂ net input, for class c.
+    """
 
     a: Tensor  # incoming activations, (B, I)
     weight: Tensor  # E(δ²) = Σ_c p_c δ_c² over labels drawn from the model, (B, U)
@@ -65,111 +68,167 @@ class BiasShift(EachRun):
     version = 4  # exact sum over labels, all samples, singular units reported separately from k
 
     @validated
-    def __init__(self, samples: Several | None = None, layers: Sequence[int] | None = None) -> None:
+    def __init__(
+        self, samples: AtLeastTwo | None = None, layers: Sequence[int] | None = None
+    ) -> None:
         if layers is not None and (not layers or min(layers) < 2):
             raise ActlabError(
                 f"layers {list(layers)} of bias shift: give numbers of hidden layers, at least 2"
             )
-        self.samples, self.layers = samples, layers
+        self.samples = samples
+        self.layers = layers
 
     def _measure(self, task: Task, data: Any, device: torch.device) -> Metrics:
         sums: dict[int, Sums] = {}
         for batch in first_batches(data, self.samples, device):
             for number, layer in layers_of(task, batch, self.layers).items():
                 sums.setdefault(number, Sums(layer)).add(layer)
-        return {
-            (metric, f"layer={number}{part}"): value
-            for number, layer_sums in sums.items()
-            for (metric, part), value in measure(layer_sums).items()
-        }
+        metrics = {}
+        for number, layer_sums in sums.items():
+            for (metric, suffix), value in measure(layer_sums).items():
+                metrics[metric, f"layer={number}{suffix}"] = value
+        return metrics
 
 
 def first_batches(
     data: Any, samples: int | None, device: torch.device, size: int = BATCH
 ) -> Iterator[Batch]:
     """Yield the first training samples, or all, not augmented, on a device."""
-    source, number = getattr(data, "training_samples", data.train), len(data.train)
-    for part in torch.split(torch.arange(min(samples or number, number)), size):
-        yield tuple(x.to(device) for x in source.__getitems__(Position((0,), 0, part)))
+    source = getattr(data, "training_samples", data.train)
+    available = len(data.train)
+    indices = torch.arange(min(samples or available, available))
+    for part in torch.split(indices, size):
+        batch = source.__getitems__(Position((0,), 0, part))
+        yield tuple(tensor.to(device) for tensor in batch)
 
 
-def layers_of(task: Task, batch: Batch, wanted: Sequence[int] | None = None) -> dict[int, Layer]:
-    """Return inputs and gradients of a classifier's hidden linear layers, numbered from 2 in call order."""
-    network = copy.deepcopy(task.network).double()
-    seen: list[tuple[Tensor, Tensor]] = []
+def layers_of(task: Task, batch: Batch, numbers: Sequence[int] | None = None) -> dict[int, Layer]:
+    """Return inputs and gradients of a classifier's hidden linear layers.
 
-    def note(_: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> Tensor:
-        seen.append((given[0], output))
+    Args:
+        task: the classifier.
+        batch: inputs and labels.
+        numbers: of the layers, from 2 on in the order of calls; all by default.
+
+    Raises:
+        ActlabError: for a network with other logits or layers, and for a number without a layer.
+    """
+    # Record the inputs and outputs of linear layers
+    network = copy.deepcopy(task.network)
+    network.double()
+    calls: list[tuple[Tensor, Tensor]] = []
+
+    def record(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        calls.append((inputs[0], output))
         return output.clone()  # a copy, because an activation may overwrite it
 
-    sites = tuple(f"{name}." for name in task.sites)
+    inside_activations = tuple(f"{name}." for name in task.sites)
     for name, module in network.named_modules():
-        # Not those inside activations
-        if isinstance(module, nn.Linear) and not name.startswith(sites):
-            module.register_forward_hook(note)
-    *inputs, labels = (*task.inputs(batch), batch[-1])
-    device = labels.device.type
-    with torch.enable_grad(), torch.autocast(device, enabled=False):
-        logits = network(*(x.double() if x.is_floating_point() else x for x in inputs))
+        if isinstance(module, nn.Linear) and not name.startswith(inside_activations):
+            module.register_forward_hook(record)
+
+    # Take numbers in float64, and leave tokens
+    inputs = []
+    for x in task.inputs(batch):
+        if x.is_floating_point():
+            x = x.double()
+        inputs.append(x)
+
+    # Differentiate log probabilities by net inputs
+    labels = batch[-1]
+    with torch.enable_grad(), torch.autocast(labels.device.type, enabled=False):
+        logits = network(*inputs)
         if logits.dim() != 2 or labels.shape != logits.shape[:1]:
             raise ActlabError(
                 f"bias shift requires logits (B, K) and labels (B,), not {tuple(logits.shape)}"
             )
-        hidden = dict(enumerate(seen[1:-1], 2))
-        if shapes := [tuple(a.shape) for a, _ in hidden.values() if a.dim() != 2]:
+        hidden = dict(enumerate(calls[1:-1], 2))
+        numbers = _checked_numbers(hidden, numbers)
+        outputs = [hidden[number][1] for number in numbers]
+        weights, observed = over_labels(logits.log_softmax(-1), labels, outputs)
+
+    layers = {}
+    for number, weight, delta in zip(numbers, weights, observed, strict=True):
+        layers[number] = Layer(hidden[number][0].detach(), weight, delta)
+    return layers
+
+
+def _checked_numbers(
+    hidden: Mapping[int, tuple[Tensor, Tensor]], numbers: Sequence[int] | None
+) -> list[int]:
+    """Return the numbers of the layers to measure, by default all."""
+    # A unit has one value for each sample
+    for inputs, _ in hidden.values():
+        if inputs.dim() != 2:
             raise ActlabError(
-                f"bias shift requires linear layers with inputs (B, I), not {shapes[0]}"
+                f"bias shift requires linear layers with inputs (B, I), not {tuple(inputs.shape)}"
             )
-        numbers = list(hidden) if wanted is None else list(wanted)
-        if absent := [number for number in numbers if number not in hidden]:
-            raise ActlabError(
-                f"layers {absent} of bias shift: the network has {max(1, len(seen) - 1)} hidden layers"
-            )
-        weights, observed = over_labels(
-            logits.log_softmax(-1), labels, [hidden[n][1] for n in numbers]
+    if numbers is None:
+        return list(hidden)
+
+    # Layers that the network lacks
+    absent = [number for number in numbers if number not in hidden]
+    if absent:
+        raise ActlabError(
+            f"layers {absent} of bias shift: the network has {len(hidden) + 1} hidden layers"
         )
-    return {
-        n: Layer(hidden[n][0].detach(), w, o)
-        for n, w, o in zip(numbers, weights, observed, strict=True)
-    }
+    return list(numbers)
 
 
 def over_labels(
     log_p: Tensor, labels: Tensor, outputs: Sequence[Tensor]
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Return E(δ²) over labels drawn from the model and δ of the data's label, ``(B, U)`` for each layer.
+    """Return E(δ²) over labels drawn from the model, and δ of the data's label.
 
-    From log probabilities ``(B, K)`` with their graph, labels ``(B,)`` and each layer's net inputs
-    ``(B, U)``.
+    Args:
+        log_p: log probabilities ``(B, K)``, with their graph.
+        labels: of the data, ``(B,)``.
+        outputs: net inputs ``(B, U)`` of each layer.
+
+    Returns:
+        E(δ²) and δ, each as ``(B, U)`` for each layer.
     """
     weights = [torch.zeros_like(output) for output in outputs]
     observed = [torch.zeros_like(output) for output in outputs]
     if not outputs:
         return weights, observed
-    for label, p in enumerate(log_p.detach().exp().unbind(-1)):
-        delta = torch.autograd.grad(log_p[:, label].sum(), outputs, retain_graph=True)
-        for weight, of_data, d in zip(weights, observed, delta, strict=True):
-            weight.addcmul_(p.unsqueeze(-1), d.square())
-            of_data.add_(d * (labels == label).unsqueeze(-1))
+
+    # Add up label by label
+    p = log_p.detach().exp()
+    for label in range(p.shape[-1]):
+        p_label = p[:, label].unsqueeze(-1)
+        has_label = (labels == label).unsqueeze(-1)
+        deltas = torch.autograd.grad(log_p[:, label].sum(), outputs, retain_graph=True)
+        for weight, observed_delta, delta in zip(weights, observed, deltas, strict=True):
+            weight.addcmul_(p_label, delta.square())
+            observed_delta.add_(delta * has_label)
     return weights, observed
 
 
 class Sums:
-    """Accumulate sums over the samples of one layer, shaped as any of its batches; ã is (a, 1)."""
+    """Sums over the samples of a layer, added batch by batch; ã is (a, 1).
 
-    def __init__(self, like: Layer) -> None:
-        units, incoming = like.weight.shape[1], like.a.shape[1] + 1
+    Args:
+        layer: a batch, for the numbers of units.
+    """
+
+    def __init__(self, layer: Layer) -> None:
+        units = layer.weight.shape[1]
+        incoming = layer.a.shape[1] + 1  # with the bias
         pairs = incoming * (incoming + 1) // 2
         self.samples = 0
-        self.pairs = like.a.new_zeros(pairs)  # Σ ã ãᵀ, its upper triangle row by row
-        self.weighted = like.a.new_zeros(units, pairs)  # Σ w ã ãᵀ
-        self.gradient = like.a.new_zeros(units, incoming)  # Σ δ ã of the data's labels
-        self.squares = like.a.new_zeros(units)  # Σ w²
-        self.moving = like.a.new_zeros(units)  # number of samples with a positive weight
+        self.pairs = layer.a.new_zeros(pairs)  # Σ ã ãᵀ, its upper triangle row by row
+        self.weighted = layer.a.new_zeros(units, pairs)  # Σ w ã ãᵀ
+        self.gradient = layer.a.new_zeros(units, incoming)  # Σ δ ã of the data's labels
+        self.squares = layer.a.new_zeros(units)  # Σ w²
+        self.moving = layer.a.new_zeros(units)  # number of samples with a positive weight
 
     def add(self, layer: Layer) -> None:
         """Add a batch."""
-        a = torch.cat([layer.a, torch.ones_like(layer.a[:, :1])], 1).T.contiguous()
+        ones = torch.ones_like(layer.a[:, :1])
+        a = torch.cat([layer.a, ones], 1).T.contiguous()
+
+        # Products ã_i ã_j of each pair i ≤ j, (pairs, B)
         products = torch.cat([row * a[i:] for i, row in enumerate(a)])
         self.weighted.addmm_(layer.weight.T, products.T)
         self.pairs += products.sum(1)
@@ -178,70 +237,128 @@ class Sums:
         self.moving += (layer.weight > 0).sum(0)
         self.samples += len(layer.a)
 
-    def moments(self, plain: bool = False) -> theory.Moments:
-        """Return the moments of every unit, or with equal weights, as those of a single unit."""
-        triangles = self.pairs.unsqueeze(0) if plain else self.weighted
+    def moments(self) -> theory.Moments:
+        """Return the moments of every unit."""
+        return self._moments(self.weighted)
+
+    def equal_moments(self) -> theory.Moments:
+        """Return the moments with equal weights of all samples, as moments of a single unit."""
+        return self._moments(self.pairs.unsqueeze(0))
+
+    def _moments(self, triangles: Tensor) -> theory.Moments:
+        # Put the triangles into symmetric matrices
         size = self.gradient.shape[1]
         rows, columns = torch.triu_indices(size, size, device=triangles.device)
+        values = triangles / self.samples
         full = triangles.new_empty(len(triangles), size, size)
-        full[:, rows, columns] = full[:, columns, rows] = triangles / self.samples
-        mean = self.pairs[columns == size - 1][:-1] / self.samples
-        return theory.Moments(full[:, :-1, :-1], full[:, :-1, -1], full[:, -1, -1], mean)
+        full[:, rows, columns] = values
+        full[:, columns, rows] = values
+
+        # The last row and column belong to the bias
+        sums = self.pairs[columns == size - 1][:-1]
+        return theory.Moments(
+            A=full[:, :-1, :-1],
+            b=full[:, :-1, -1],
+            c=full[:, -1, -1],
+            mean=sums / self.samples,
+        )
 
 
 def measure(sums: Sums) -> dict[tuple[str, str], float]:
     """Return the metrics of one layer by (metric, suffix of the condition); see `BiasShift`."""
-    of, kept, regular = units_of(sums)
+    metrics = {}
+
+    # Units with a k: compare the gradient with the unit natural gradient
+    moments, varies, regular = regular_units(sums)
     gradient = sums.gradient[regular] / sums.samples
-    g, g0 = gradient[:, :-1] * kept, gradient[:, -1]
-    update, of_bias = theory.natural_update(of, g, g0)
-    k = (theory.correction(of) - 1).abs()
-    both = torch.cat((g, g0.unsqueeze(-1)), -1), torch.cat((update, of_bias.unsqueeze(-1)), -1)
-    number, moved = len(sums.squares), sums.moving > 0
-    weight = sums.moments().c[moved] * sums.samples
-    correlation = correlations(sums.moments(plain=True), sums.samples)
-    return {
-        **{("k_distance", f",quantile={q}"): quantile(k, q) for q in QUANTILES},
-        ("shift_of_gradient", ""): quantile(theory.bias_shift(of.mean, g, g0).abs()),
-        ("shift_of_natural_gradient", ""): quantile(
-            theory.bias_shift(of.mean, update, of_bias).abs()
-        ),
-        ("cosine", ""): quantile(torch.cosine_similarity(*both, dim=-1)),
-        ("mean_length", ""): quantile(of.mean_q.norm(dim=-1)),
-        ("constant_inputs", ""): float((~kept).sum(-1).double().mean()),
-        ("unmoved_units", ""): float((~moved).double().mean()),
-        ("singular_units", ""): (int(moved.sum()) - len(k)) / number,
-        ("effective_samples", ""): quantile(weight.square() / sums.squares[moved]),
-        ("correlation", ""): correlation[0],
-        ("absolute_correlation", ""): correlation[1],
-    }
+    g = gradient[:, :-1] * varies
+    g0 = gradient[:, -1]
+    update, bias = theory.natural_update(moments, g, g0)
+
+    # The correction factor and the shifts
+    distance = (theory.correction(moments) - 1).abs()
+    for q in QUANTILES:
+        metrics["k_distance", f",quantile={q}"] = quantile(distance, q)
+    shift = theory.bias_shift(moments.mean, g, g0)
+    metrics["shift_of_gradient", ""] = quantile(shift.abs())
+    shift = theory.bias_shift(moments.mean, update, bias)
+    metrics["shift_of_natural_gradient", ""] = quantile(shift.abs())
+
+    # The angle between both updates, bias included
+    full_gradient = torch.cat((g, g0.unsqueeze(-1)), -1)
+    full_update = torch.cat((update, bias.unsqueeze(-1)), -1)
+    cosine = torch.cosine_similarity(full_gradient, full_update, dim=-1)
+    metrics["cosine", ""] = quantile(cosine)
+
+    # Inputs
+    metrics["mean_length", ""] = quantile(moments.mean_q.norm(dim=-1))
+    constant = (~varies).sum(-1)
+    metrics["constant_inputs", ""] = float(constant.double().mean())
+
+    # All units
+    is_moved = sums.moving > 0
+    moved = int(is_moved.sum())
+    unmoved_share = (~is_moved).double().mean()
+    metrics["unmoved_units", ""] = float(unmoved_share)
+    metrics["singular_units", ""] = (moved - len(distance)) / len(is_moved)
+    weight = sums.moments().c[is_moved] * sums.samples
+    effective = weight.square() / sums.squares[is_moved]
+    metrics["effective_samples", ""] = quantile(effective)
+
+    # Pairs of incoming units
+    mean, absolute_mean = correlations(sums.equal_moments(), sums.samples)
+    metrics["correlation", ""] = mean
+    metrics["absolute_correlation", ""] = absolute_mean
+    return metrics
 
 
-def units_of(sums: Sums) -> tuple[theory.Moments, Tensor, Tensor]:
-    """Return the moments of units that have a k, masks of their varying inputs, and a mask of these units."""
-    moved = sums.moving > 0
-    of = sums.moments().of_units(moved)
-    kept = theory.varying(of, sums.samples)
-    of = theory.without_constant(of, kept)
-    enough = kept.any(-1) & (sums.moving[moved] > kept.sum(-1))
-    regular = enough & theory.is_definite(of.variance_q)
-    units = moved.clone()
-    units[moved] = regular
-    return of.of_units(regular), kept[regular], units
+def regular_units(sums: Sums) -> tuple[theory.Moments, Tensor, Tensor]:
+    """Return the moments of the units that have a k, and which inputs of them vary.
+
+    Returns:
+        Moments; bool ``(U′, I)``, for inputs that vary; bool ``(U,)``, for units with a k.
+    """
+    is_moved = sums.moving > 0
+    moments = sums.moments().of_units(is_moved)
+    varies = theory.varying(moments, sums.samples)
+    moments = theory.without_constant(moments, varies)
+
+    # Var_q is singular with too few samples, or with linearly dependent inputs
+    number = varies.sum(-1)
+    has_samples = (number > 0) & (sums.moving[is_moved] > number)
+    is_regular = has_samples & theory.is_definite(moments.variance_q)
+
+    # From moved units to all units
+    units = is_moved.clone()
+    units[is_moved] = is_regular
+    return moments.of_units(is_regular), varies[is_regular], units
 
 
 def quantile(values: Tensor, q: float = 0.5) -> float:
     """Return a quantile, by default the median; NaN for no values."""
-    return float(values.quantile(q)) if len(values) else math.nan
+    if not len(values):
+        return math.nan
+    return float(values.quantile(q))
 
 
-def correlations(plain: theory.Moments, samples: int) -> tuple[float, float]:
-    """Return the means of the correlation and of its absolute value, over pairs of varying incoming units."""
-    kept = theory.varying(plain, samples)[0]
-    covariance = plain.variance_q[0][kept][:, kept]
+def correlations(moments: theory.Moments, samples: int) -> tuple[float, float]:
+    """Return the means of correlation and absolute correlation over pairs of varying inputs.
+
+    Args:
+        moments: with equal weights of all samples, as moments of a single unit.
+        samples: number of samples.
+    """
+    varies = theory.varying(moments, samples)[0]
+    covariance = moments.variance_q[0][varies][:, varies]
     spread = covariance.diagonal().sqrt()
-    of = covariance / theory.outer(spread)
-    number = len(of)
+    correlation = covariance / theory.outer(spread)
+
+    # Leave out the diagonal
+    number = len(correlation)
     pairs = number * (number - 1)
-    sums = (of.sum() - of.trace(), of.abs().sum() - of.trace())
-    return (float(sums[0] / pairs), float(sums[1] / pairs)) if pairs else (math.nan, math.nan)
+    if not pairs:
+        return math.nan, math.nan
+    diagonal = correlation.trace()
+    total = correlation.sum() - diagonal
+    absolute_total = correlation.abs().sum() - diagonal
+    return float(total / pairs), float(absolute_total / pairs)

@@ -1,11 +1,13 @@
-"""Statistics of layers: gradients, correlations, net inputs and passed noise (ELU §1 to §3, GELU §3.5 and §5).
+"""Statistics of layers: gradients, correlations, net inputs and passed noise.
 
-Shapes: ``B`` batch or samples, ``I`` incoming units, ``U`` units of a layer.
+Claims of ELU §1 to §3 and of GELU §3.5 and §5. Shapes: ``B`` batch or samples, ``I`` incoming
+units, ``U`` units of a layer.
 """
 
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Annotated, Any
@@ -15,7 +17,7 @@ from annotated_types import Gt
 from torch import Tensor, nn
 
 from actlab.errors import ActlabError
-from actlab.probes.bias_shift import Layer, Several, correlations, first_batches, layers_of
+from actlab.probes.bias_shift import AtLeastTwo, Layer, correlations, first_batches, layers_of
 from actlab.probes.noise import EachRun, Metrics
 from actlab.probes.theory import Moments
 from actlab.random.positions import Position, uniform_at
@@ -27,7 +29,7 @@ LARGEST = 0.1  # share of the components of a covariance that count as the large
 
 
 class LayerGradients(EachRun):
-    """Measure the gradients of a classifier's hidden layers and what their incoming units make of them.
+    """Measure the gradients of a classifier's hidden layers, and statistics of their inputs.
 
     Metrics under ``layer=2``, ``layer=3`` and so on (the incoming units of layer 1 are inputs):
     ``gradient``, the mean over samples of the length of ∂ log p(label) / ∂ net inputs;
@@ -42,47 +44,62 @@ class LayerGradients(EachRun):
     """
 
     @validated
-    def __init__(self, samples: Several = 5000) -> None:
+    def __init__(self, samples: AtLeastTwo = 5000) -> None:
         self.samples = samples
 
     def _measure(self, task: Task, data: Any, device: torch.device) -> Metrics:
+        # Inputs and gradients of each layer, batch by batch
         parts: dict[int, list[Layer]] = {}
         for batch in first_batches(data, self.samples, device):
             for number, layer in layers_of(task, batch).items():
                 parts.setdefault(number, []).append(layer)
-        layers = {n: Layer(*map(torch.cat, zip(*of, strict=True))) for n, of in parts.items()}
-        metrics = {
-            (name, f"layer={n}"): v
-            for n, of in layers.items()
-            for name, v in statistics(of).items()
-        }
-        metrics["slope", ""] = slope([metrics["gradient", f"layer={n}"] for n in layers])
+
+        # Statistics of each layer
+        metrics: Metrics = {}
+        gradients = []
+        for number, batches in parts.items():
+            layer = Layer(*map(torch.cat, zip(*batches, strict=True)))
+            for name, value in statistics(layer).items():
+                metrics[name, f"layer={number}"] = value
+            gradients.append(metrics["gradient", f"layer={number}"])
+        metrics["slope", ""] = slope(gradients)
         return metrics
 
 
 def statistics(layer: Layer) -> dict[str, float]:
     """Return the metrics of a layer by name; see `LayerGradients`."""
-    a, samples = layer.a, len(layer.a)
+    a = layer.a
+    samples = len(a)
     mean = a.mean(0)
-    plain = Moments((a.T @ a / samples)[None], mean[None], torch.ones_like(mean[:1]), mean)
-    gradient, of_bias = layer.observed.T @ a / samples, layer.observed.mean(0)
+
+    # Moments with equal weights of all samples
+    second = a.T @ a / samples
+    moments = Moments(second[None], mean[None], torch.ones_like(mean[:1]), mean)
+
+    # The gradient of weights and bias, and the shift of net inputs by it
+    gradient = layer.observed.T @ a / samples
+    bias_gradient = layer.observed.mean(0)
+    shift = gradient @ mean + bias_gradient
+    covariance = layer.weight.T @ (a - mean) / samples
     return {
         "gradient": float(layer.observed.norm(dim=-1).mean()),
-        "correlation": correlations(plain, samples)[0],
-        "shift": float((gradient @ mean + of_bias).abs().quantile(0.5)),
-        "positive_components": positive(layer.weight.T @ (a - mean) / samples),
+        "correlation": correlations(moments, samples)[0],
+        "shift": float(shift.abs().quantile(0.5)),
+        "positive_components": positive_share(covariance),
     }
 
 
-def positive(components: Tensor) -> float:
-    """Return the share of positive values among the tenth with the largest magnitude, at least one value."""
+def positive_share(components: Tensor) -> float:
+    """Return the share of positive values among the tenth with the largest magnitude."""
     values = components.flatten()
-    largest = values.abs().topk(max(1, int(LARGEST * len(values)))).indices
-    return float(wide(values[largest] > 0).mean())
+    number = max(1, int(LARGEST * len(values)))
+    largest = values.abs().topk(number).indices
+    is_positive = values[largest] > 0
+    return float(wide(is_positive).mean())
 
 
 def slope(gradients: Sequence[float]) -> float:
-    """Return the least-squares slope of the decadic logarithms over their numbers; NaN for a single value."""
+    """Return the slope of the decadic logarithms by least squares; NaN for a single value."""
     y = torch.tensor(gradients, dtype=torch.float64).log10()
     x = torch.arange(len(y), dtype=torch.float64)
     x -= x.mean()
@@ -102,32 +119,42 @@ class NetInputs(EachRun):
     """
 
     @validated
-    def __init__(self, samples: Several = 5000) -> None:
+    def __init__(self, samples: AtLeastTwo = 5000) -> None:
         self.samples = samples
 
     def _measure(self, task: Task, data: Any, device: torch.device) -> Metrics:
+        # Net inputs of each layer, batch by batch
+        parts = []
+        for batch in first_batches(data, self.samples, device):
+            inputs, _ = _observed(task, batch)
+            parts.append(inputs)
+
+        # Distances of each layer
         metrics: Metrics = {}
-        parts = [
-            [z for z, _ in _values(task, batch)]
-            for batch in first_batches(data, self.samples, device)
-        ]
-        for number, layer in enumerate(zip(*parts, strict=True), 1):
-            z = wide(torch.cat(layer))
+        for number, batches in enumerate(zip(*parts, strict=True), 1):
+            z = wide(torch.cat(batches))
             standardised = (z - z.mean(0)) / z.std(0, correction=0)  # NaN for a constant unit
-            values = {
-                "distance_of_units": kolmogorov(z).nanquantile(0.5),
-                "distance_of_shapes": kolmogorov(standardised).nanquantile(0.5),
-                "distance_of_layer": kolmogorov(z.reshape(-1, 1))[0],
-            }
-            metrics |= {(name, f"layer={number}"): float(value) for name, value in values.items()}
+            distance = kolmogorov(z).nanquantile(0.5)
+            shape_distance = kolmogorov(standardised).nanquantile(0.5)
+            layer_distance = kolmogorov(z.reshape(-1, 1))[0]
+
+            condition = f"layer={number}"
+            metrics["distance_of_units", condition] = float(distance)
+            metrics["distance_of_shapes", condition] = float(shape_distance)
+            metrics["distance_of_layer", condition] = float(layer_distance)
         return metrics
 
 
 def kolmogorov(z: Tensor) -> Tensor:
     """Return the Kolmogorov distance of each column to N(0, 1): ``(B, U)`` → ``(U,)``."""
-    below: Tensor = torch.special.ndtr(z.sort(0).values)
-    steps = torch.arange(len(z) + 1, dtype=z.dtype, device=z.device).unsqueeze(-1) / len(z)
-    return torch.maximum((below - steps[:-1]).amax(0), (steps[1:] - below).amax(0))
+    expected: Tensor = torch.special.ndtr(z.sort(0).values)
+
+    # The empirical distribution before and after each value
+    counts = torch.arange(len(z) + 1, dtype=z.dtype, device=z.device)
+    steps = counts.unsqueeze(-1) / len(z)
+    above = (expected - steps[:-1]).amax(0)
+    below = (steps[1:] - expected).amax(0)
+    return torch.maximum(above, below)
 
 
 class PassedNoise(EachRun):
@@ -146,42 +173,53 @@ class PassedNoise(EachRun):
 
     @validated
     def __init__(
-        self, strength: Annotated[float, Gt(0)] = 0.5, draws: Several = 8, samples: Several = 1000
+        self,
+        strength: Annotated[float, Gt(0)] = 0.5,
+        draws: AtLeastTwo = 8,
+        samples: AtLeastTwo = 1000,
     ) -> None:
-        self.strength, self.draws, self.samples = strength, draws, samples
+        self.strength = strength
+        self.draws = draws
+        self.samples = samples
 
     def _measure(self, task: Task, data: Any, device: torch.device) -> Metrics:
-        sums: dict[
-            int, Tensor
-        ] = {}  # variance of outputs and of net inputs, number of deactivated and of all
-        first = 0
-        for x, *rest in first_batches(data, self.samples, device):
-            index = torch.arange(first, first + len(x), device=x.device)
-            noise = (
-                2 * uniform_at(Position((0,), 0, index), "passed noise", (self.draws, *x.shape[1:]))
-                - 1
-            )
-            clean = _values(task, (x, *rest))
-            noisy = [
-                _values(task, (x + self.strength * noise[:, n].to(x.dtype), *rest))
-                for n in range(self.draws)
-            ]
-            for number, (z, _) in enumerate(clean, 1):
-                of = [
-                    wide(torch.stack([draw[number - 1][side] for draw in noisy])) for side in (1, 0)
-                ]
-                low = wide(z) < 0
-                variances = [values.var(0)[low].sum() for values in of]
-                counts = [
+        # By layer: variances of outputs and of net inputs, numbers of deactivated and of all units
+        sums: dict[int, Tensor] = {}
+        start = 0
+        for x, *targets in first_batches(data, self.samples, device):
+            # Run the network on each draw of the noise
+            position = Position((0,), 0, torch.arange(start, start + len(x), device=x.device))
+            noise = 2 * uniform_at(position, "passed noise", (self.draws, *x.shape[1:])) - 1
+            start += len(x)
+            clean_inputs, _ = _observed(task, (x, *targets))
+            draws = []
+            for n in range(self.draws):
+                noisy = x + self.strength * noise[:, n].to(x.dtype)
+                draws.append(_observed(task, (noisy, *targets)))
+
+            # Add up the variances of deactivated units
+            for index, z in enumerate(clean_inputs):
+                low = wide(z) < 0  # deactivated without noise
+                inputs = wide(torch.stack([inputs[index] for inputs, _ in draws]))
+                outputs = wide(torch.stack([outputs[index] for _, outputs in draws]))
+                total = torch.tensor(float(low.numel()), device=low.device).double()
+                values = [
+                    outputs.var(0)[low].sum(),
+                    inputs.var(0)[low].sum(),
                     low.sum().double(),
-                    torch.tensor(float(low.numel()), device=low.device).double(),
+                    total,
                 ]
-                sums[number] = sums.get(number, 0) + torch.stack([*variances, *counts])
-            first += len(x)
+                sums[index + 1] = sums.get(index + 1, 0) + torch.stack(values)
+
+        # Shares
         metrics: Metrics = {}
-        for number, (outputs, inputs, low, of_all) in ((n, of.tolist()) for n, of in sums.items()):
-            metrics["passed", f"layer={number}"] = outputs / inputs if inputs else float("nan")
-            metrics["deactivated", f"layer={number}"] = low / of_all
+        for number, layer_sums in sums.items():
+            output_variance, input_variance, low_count, count = layer_sums.tolist()
+            passed = math.nan
+            if input_variance:
+                passed = output_variance / input_variance
+            metrics["passed", f"layer={number}"] = passed
+            metrics["deactivated", f"layer={number}"] = low_count / count
         return metrics
 
 
@@ -189,16 +227,16 @@ class BlockGradients(EachRun):
     """Measure the gradient of the loss at the input of each residual block (GELU §3.5).
 
     Metrics: ``gradient`` under ``block=1``, ``block=2`` and so on, the length of ∂ loss / ∂ input
-    over the whole batch; ``ratio`` without a condition, that of the first block ÷ that of the last.
-    The network is in training mode, so batch norm uses the statistics of the batch, as in an
-    update; the network is not changed.
+    over the whole batch; ``ratio`` without a condition, the length at the first block ÷ the length
+    at the last. The network is in training mode, so batch norm uses the statistics of the batch, as
+    in an update; the network is not changed.
 
     Args:
         samples: number of training samples in the batch, the first in file order.
     """
 
     @validated
-    def __init__(self, samples: Several = 128) -> None:
+    def __init__(self, samples: AtLeastTwo = 128) -> None:
         self.samples = samples
 
     def _measure(self, task: Task, data: Any, device: torch.device) -> Metrics:
@@ -209,38 +247,51 @@ class BlockGradients(EachRun):
             raise ActlabError(
                 f"block gradients require a network with 'blocks', not {type(network).__name__}"
             )
-        inputs: list[Tensor] = []
 
-        def note(_: nn.Module, given: tuple[Tensor, ...]) -> None:
-            inputs.append(given[0] if given[0].requires_grad else given[0].requires_grad_())
+        # Record the inputs of the blocks
+        block_inputs: list[Tensor] = []
+
+        def record(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+            x = inputs[0]
+            if not x.requires_grad:
+                x.requires_grad_()
+            block_inputs.append(x)
 
         for block in blocks:
-            block.register_forward_pre_hook(note)
+            block.register_forward_pre_hook(record)
+
+        # Differentiate the loss by them
         with torch.enable_grad():
             loss = task.measure(network, batch)["loss"].mean()
-            gradients = torch.autograd.grad(loss.sum(), inputs)
-        lengths = [float(wide(of_block).norm()) for of_block in gradients]
+            gradients = torch.autograd.grad(loss.sum(), block_inputs)
+
+        lengths = [float(wide(gradient).norm()) for gradient in gradients]
         metrics = {("gradient", f"block={n}"): length for n, length in enumerate(lengths, 1)}
-        return metrics | {("ratio", ""): lengths[0] / lengths[-1]}
+        metrics["ratio", ""] = lengths[0] / lengths[-1]
+        return metrics
 
 
-def _values(task: Task, batch: Batch) -> list[tuple[Tensor, Tensor]]:
-    """Return net inputs and outputs of each activation, in call order, for activations of rows per sample."""
-    # copies, because what follows may overwrite them
-    inputs, outputs = (
-        list[Tensor](),
-        list[Tensor](),
-    )
+def _observed(task: Task, batch: Batch) -> tuple[list[Tensor], list[Tensor]]:
+    """Return net inputs and outputs ``(B, U)`` of each call of an activation, in call order."""
+    inputs: list[Tensor] = []
+    outputs: list[Tensor] = []
+
+    # Record copies, because what follows in the network may overwrite them
+    def record_input(module: nn.Module, arguments: tuple[Tensor, ...]) -> None:
+        inputs.append(arguments[0].clone())
+
+    def record_output(module: nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> None:
+        outputs.append(output.clone())
+
     with ExitStack() as hooks:
         for site in task.sites.values():
-            before = site.register_forward_pre_hook(
-                lambda _, given: inputs.append(given[0].clone())
-            )
-            after = site.register_forward_hook(lambda _, __, output: outputs.append(output.clone()))
-            hooks.enter_context(before)
-            hooks.enter_context(after)
+            hooks.enter_context(site.register_forward_pre_hook(record_input))
+            hooks.enter_context(site.register_forward_hook(record_output))
         task.observe(batch)
-    seen = list(zip(inputs, outputs, strict=True))
-    if shapes := [tuple(z.shape) for z, _ in seen if z.dim() != 2]:
-        raise ActlabError(f"net inputs must have one row per sample, (B, U), not {shapes[0]}")
-    return seen
+
+    for z in inputs:
+        if z.dim() != 2:
+            raise ActlabError(
+                f"net inputs must have one row per sample, (B, U), not {tuple(z.shape)}"
+            )
+    return inputs, outputs

@@ -72,10 +72,11 @@ class EachRun(ABC):
     def __call__(self, subject: Subject, data: Any) -> Iterator[Measured]:
         """Yield all metrics of each layer or block."""
         runs = [self._measure(task, data, subject.device) for task in subject.apart()]
+
+        # All runs have the same metrics
         for metric, condition in runs[0]:
-            yield Measured(
-                "", metric, condition, torch.tensor([of[metric, condition] for of in runs])
-            )
+            values = torch.tensor([metrics[metric, condition] for metrics in runs])
+            yield Measured("", metric, condition, values)
 
     @abstractmethod
     def _measure(self, task: Task, data: Any, device: torch.device) -> Metrics: ...
@@ -99,14 +100,21 @@ class Evaluation:
         means = Means()
         for batch in getattr(data, f"{self.split}_dataloader")():
             placed = tuple(tensor.to(subject.device) for tensor in as_batch(batch))
-            for name, quantity in subject.measured(placed, shared=True).items():
-                means.add(name, quantity.mean(runs=True), quantity.weight(runs=True))
-        for name, values in subject.members[0].reported(means.take_all()).items():
+            _add(means, subject.measured(placed, shared=True))
+
+        reported = subject.members[0].reported(means.take_all())
+        for name, values in reported.items():
             yield Measured(self.split, name, "", values)
 
 
+def _add(means: Means, quantities: Mapping[str, Quantity]) -> None:
+    """Add the quantities of a batch to means for each run."""
+    for name, quantity in quantities.items():
+        means.add(name, quantity.mean(runs=True), quantity.weight(runs=True))
+
+
 class InputNoise:
-    """Measure every metric of a split with uniform noise Unif[−a, a] added to the inputs (GELU §3.1, Fig 3).
+    """Measure every metric of a split with noise Unif[−a, a] on the inputs (GELU §3.1, Fig 3).
 
     One random number per input element, scaled by the strength, is shared by all strengths,
     activations and seeds. Noisy inputs are not clipped.
@@ -122,26 +130,31 @@ class InputNoise:
             raise ActlabError(
                 f"strengths {list(strengths)} of input noise: give numbers of at least 0"
             )
-        self.strengths, self.split = tuple(strengths), split
+        self.strengths = tuple(strengths)
+        self.split = split
 
     def __call__(self, subject: Subject, data: Any) -> Iterator[Measured]:
         """Yield every metric at every strength, with the condition ``noise=a``."""
         means = {a: Means() for a in self.strengths}
-        number = 0
+        start = 0
         for batch in getattr(data, f"{self.split}_dataloader")():
-            x, *rest = (tensor.to(subject.device) for tensor in as_batch(batch))
+            x, *targets = (tensor.to(subject.device) for tensor in as_batch(batch))
             if not x.is_floating_point():
                 raise ActlabError(
                     f"input noise on inputs of {x.dtype}: it requires real numbers, not tokens"
                 )
-            here = Position((0,), 0, torch.arange(number, number + len(x), device=x.device))
-            noise = 2 * uniform_at(here, "input noise", x.shape[1:]) - 1
-            for a, mean in means.items():
-                for name, quantity in subject.measured(
-                    (x + a * noise.to(x.dtype), *rest), shared=True
-                ).items():
-                    mean.add(name, quantity.mean(runs=True), quantity.weight(runs=True))
-            number += len(x)
-        for a, mean in means.items():
-            for name, values in subject.members[0].reported(mean.take_all()).items():
+
+            # Draw noise that depends on the samples alone
+            position = Position((0,), 0, torch.arange(start, start + len(x), device=x.device))
+            noise = 2 * uniform_at(position, "input noise", x.shape[1:]) - 1
+            start += len(x)
+
+            # Measure under each strength
+            for a in self.strengths:
+                noisy = x + a * noise.to(x.dtype)
+                _add(means[a], subject.measured((noisy, *targets), shared=True))
+
+        for a in self.strengths:
+            reported = subject.members[0].reported(means[a].take_all())
+            for name, values in reported.items():
                 yield Measured(self.split, name, f"noise={a:g}", values)

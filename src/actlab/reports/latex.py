@@ -7,31 +7,33 @@ from collections.abc import Sequence
 
 from actlab.reports.tables import NONE
 
-_SPECIAL = {
-    **{char: f"\\{char}" for char in "#$%&_{}"},
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    **{char: f"${char}$" for char in "<>|"},
-    '"': r"\textquotedbl{}",
-    "+": "$+$",
-    "−": "$-$",
-    "–": "--",
-    "—": "---",
-    "‘": "`",
-    "’": "'",
-    "“": "``",
-    "”": "''",
-    "…": r"\dots{}",
-    "±": r"$\pm$",
-    "×": r"$\times$",
-    "·": r"$\cdot$",
-    "∞": r"$\infty$",
-    "≤": r"$\leq$",
-    "≥": r"$\geq$",
-    "→": r"$\rightarrow$",
-    "§": r"\S{}",
-}
+_ESCAPES = str.maketrans(
+    {
+        **{char: f"\\{char}" for char in "#$%&_{}"},
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        **{char: f"${char}$" for char in "<>|"},
+        '"': r"\textquotedbl{}",
+        "+": "$+$",
+        "−": "$-$",
+        "–": "--",
+        "—": "---",
+        "‘": "`",
+        "’": "'",
+        "“": "``",
+        "”": "''",
+        "…": r"\dots{}",
+        "±": r"$\pm$",
+        "×": r"$\times$",
+        "·": r"$\cdot$",
+        "∞": r"$\infty$",
+        "≤": r"$\leq$",
+        "≥": r"$\geq$",
+        "→": r"$\rightarrow$",
+        "§": r"\S{}",
+    }
+)
 LAST_OF_PDFLATEX = 0x17F  # last letter that pdfLaTeX sets without further packages
 _MINUS = re.compile(r"(?<![\w.-])-(?=\d|∞)")  # of a number, not within a name
 
@@ -42,40 +44,82 @@ def escaped(text: str) -> str:
     >>> print(escaped("gelu_tanh, -0.10 % & more"))
     gelu\_tanh, $-$0.10 \% \& more
     """
-    return "".join(_SPECIAL.get(char, char) for char in _MINUS.sub("−", text.replace("\n", " ")))
+    line = text.replace("\n", " ")
+    return _MINUS.sub("−", line).translate(_ESCAPES)
 
 
 def table(
     head: Sequence[str], rows: Sequence[Sequence[str]], bold: set[int], caption: str, label: str
 ) -> str:
-    """Return a ``table`` environment with the first column left-aligned and the others right-aligned.
+    """Return a ``table`` environment, with the first column left-aligned, the others right-aligned.
 
-    A row of a single cell is a heading over all columns. ``bold`` are indices of rows whose first
-    cell is bold, ``label`` is the name for ``ref``.
+    Args:
+        head: the names of the columns, at least one.
+        rows: the cells of each row; a row of a single cell is a heading over all columns.
+        bold: indices of rows whose first cell is bold.
+        caption: text above the table.
+        label: name for ``ref``.
     """
-    lines = []
-    for i, row in enumerate([head, *rows]):
-        first, *others = ("--" if cell == NONE else escaped(cell) for cell in row)
-        if i - 1 in bold:
-            first = f"\\textbf{{{first}}}"
-        elif first[:1] in (
-            "[",
-            "*",
-        ):  # which LaTeX would take for an argument of the end of the row before
-            first = f"{{}}{first}"
-        line = " & ".join([first, *others]) + r" \\"
-        heading = f"\\midrule\n\\multicolumn{{{len(head)}}}{{l}}{{{first}}} \\\\"
-        lines.append(heading if len(row) == 1 < len(head) else line)
-    rule = [] if lines[1:] and lines[1].startswith(r"\midrule") else [r"\midrule"]
-    body = "\n".join([r"\toprule", lines[0], *rule, *lines[1:], r"\bottomrule"])
-    tabular = f"\\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}\n{body}\n\\end{{tabular}}"
-    above = f"\\begin{{table}}\n\\centering\n\\caption{{{escaped(caption)}}}\n\\label{{{label}}}"
-    return f"{above}\n{tabular}\n\\end{{table}}"
+    # The header, and a rule below it; a heading has a rule of its own
+    body = [r"\toprule", _line(head)]
+    has_heading = bool(rows) and _is_heading(rows[0], head)
+    if not has_heading:
+        body.append(r"\midrule")
+
+    # Rows
+    for number, row in enumerate(rows):
+        if _is_heading(row, head):
+            text = _first_cell(row[0], number in bold)
+            body.append(f"\\midrule\n\\multicolumn{{{len(head)}}}{{l}}{{{text}}} \\\\")
+        else:
+            body.append(_line(row, number in bold))
+    body.append(r"\bottomrule")
+
+    alignment = "l" + "r" * (len(head) - 1)
+    lines = [
+        r"\begin{table}",
+        r"\centering",
+        f"\\caption{{{escaped(caption)}}}",
+        f"\\label{{{label}}}",
+        f"\\begin{{tabular}}{{{alignment}}}",
+        *body,
+        r"\end{tabular}",
+        r"\end{table}",
+    ]
+    return "\n".join(lines)
+
+
+def _is_heading(row: Sequence[str], head: Sequence[str]) -> bool:
+    return len(row) == 1 < len(head)
+
+
+def _line(row: Sequence[str], bold: bool = False) -> str:
+    label, *cells = row
+    texts = [_first_cell(label, bold), *map(_cell, cells)]
+    return " & ".join(texts) + r" \\"
+
+
+def _first_cell(text: str, bold: bool) -> str:
+    text = _cell(text)
+    if bold:
+        return f"\\textbf{{{text}}}"
+    # LaTeX would take these for an argument of the end of the row before
+    if text.startswith(("[", "*")):
+        return f"{{}}{text}"
+    return text
+
+
+def _cell(text: str) -> str:
+    return "--" if text == NONE else escaped(text)
 
 
 def with_packages(tables: Sequence[str]) -> str:
-    """Return tables below comments that name the package, and where it is so the engine, that they require."""
-    text = "\n\n".join(["% \\usepackage{booktabs}", *tables])
+    """Return tables below comments that name the required package.
+
+    A second comment names the required engine if pdfLaTeX does not set all letters.
+    """
+    text = "\n\n".join(["% \\usepackage{booktabs}", *tables]) + "\n"
     outside = sorted({char for char in text if ord(char) > LAST_OF_PDFLATEX})
-    hint = f"% XeLaTeX or LuaLaTeX only, because of: {' '.join(outside)}\n" if outside else ""
-    return hint + text + "\n"
+    if outside:
+        text = f"% XeLaTeX or LuaLaTeX only, because of: {' '.join(outside)}\n{text}"
+    return text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,42 +20,58 @@ def write(
 ) -> list[Path]:
     """Write the table, the figures and, if ``html``, the page to a folder; return their paths."""
     # Figures need all rows: leave out runs whose rows are damaged
-    known = {line for stage in opened for line in stage.left_out}
-    read = [stage.with_rows() for stage in opened]
-    for line in dict.fromkeys(
-        line for stage in read for line in stage.left_out if line not in known
-    ):
-        print(line)
-    last = read[-1]
+    stages = [stage.with_rows() for stage in opened]
+    for note in _left_out_since(opened, stages):
+        print(note)
+    last = stages[-1]
     if last is not opened[-1]:
         table = table_of(last)
 
-    written = [*table_files.write(table, last, folder), stored.write(last, folder)]
+    # Write all files
+    paths = [*table_files.write(table, last, folder), stored.write(last, folder)]
     for name, figure in figures.draw(last).items():
-        written += style.save(figure, folder / "figures" / name)
+        paths += style.save(figure, folder / "figures" / name)
     if html:
-        written.append(page.write(read, table, folder))
-    return written
+        paths.append(page.write(stages, table, folder))
+    return paths
+
+
+def _left_out_since(opened: Sequence[Results], stages: Sequence[Results]) -> list[str]:
+    """Return a note on each run that reading all rows left out."""
+    earlier: set[str] = set()
+    for stage in opened:
+        earlier.update(stage.left_out)
+
+    notes: list[str] = []
+    for stage in stages:
+        notes += [note for note in stage.left_out if note not in earlier]
+    return list(dict.fromkeys(notes))
 
 
 def keep(opened: Sequence[Results], table: StudyTable, folder: Path) -> None:
-    """Write ``table.json``, which ``actlab report`` reads, and existing figures and pages if they are stale."""
-    file, text = folder / study_table.NAME, table.to_json()
-    is_kept = file.is_file() and regular(file).read_bytes() == text.encode()
-    # Figures may show more than the table
-    if is_kept and not _probed_since(opened[-1], folder / stored.NAME):
+    """Write ``table.json``, which ``actlab report`` reads, and stale figures and pages again."""
+    # Leave files that are up to date; figures may show more than the table
+    file = folder / study_table.NAME
+    text = table.to_json()
+    is_stored = file.is_file() and regular(file).read_bytes() == text.encode()
+
+    if is_stored and not _probed_since(opened[-1], folder / stored.NAME):
         return
+
+    # Figures and the page only if somebody wrote them before
     if opened[-1].results and (folder / VALUES).exists():
         write(opened, table, folder, html=(folder / page.NAME).exists())
     else:
         write_atomically(file, text)
 
 
-def _probed_since(shown: Results, file: Path) -> bool:
-    written = file.stat().st_mtime if file.exists() else math.inf
-    files = (
-        file
-        for run in shown.runs
-        for file in (shown.root / run.id / "probes").glob("[!.]*.parquet")
-    )
-    return any(file.stat().st_mtime > written for file in files)
+def _probed_since(results: Results, file: Path) -> bool:
+    """Return whether a probe has written values since a file was written."""
+    if not file.exists():
+        return False
+    written = file.stat().st_mtime
+    for run in results.runs:
+        for values in (results.root / run.id / "probes").glob("[!.]*.parquet"):
+            if values.stat().st_mtime > written:
+                return True
+    return False

@@ -1,8 +1,9 @@
-"""Read the figures of a study file, `actlab.studies.schema.Figure`, into panels, lines and captions."""
+"""Read the figures of a study file, `actlab.studies.schema.Figure`, into panels and captions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from actlab.errors.messages import unknown
 from actlab.reports.panels import Line, Panel, Plot, read_curves
 from actlab.storage.json_files import read_json
 from actlab.studies.formats import Kept
-from actlab.studies.groups import Group, by_key
+from actlab.studies.groups import Group
 from actlab.studies.plan import SMOKE_SUFFIX, Run
 from actlab.studies.points import Point
 from actlab.studies.run_folder import MATRICES, RunFolder
@@ -33,106 +34,175 @@ _READING_TEXTS = {
 }
 EPOCH = "epoch"
 LEARNT_FIGURE = "learnt_activations"
+_LEARNT_CAPTION = (
+    "Activations with trainable parameters, in evaluation mode: f(x) after the last epoch minus "
+    "f₀(x) before the first, in each layer, numbered from the input. If channels have parameters "
+    "of their own, f and f₀ are means over channels that all have the input x. Runs that diverged "
+    "are left out. "
+)
 
 
 def read(results: Results) -> list[Plot]:
-    """Return the figures of a study, before they are drawn: those of its file, and learnt activations."""
-    plots = [*(read_entry(results, entry) for entry in results.study.figures), read_learnt(results)]
-    return [plot for plot in plots if plot is not None]
+    """Return the figures of a study before drawing: those of its file, and learnt activations."""
+    plots = []
+    for entry in results.study.figures:
+        plot = read_entry(results, entry)
+        if plot:
+            plots.append(plot)
+    learnt = read_learnt(results)
+    if learnt:
+        plots.append(learnt)
+    return plots
 
 
 def read_entry(results: Results, entry: Mapping[str, Any]) -> Plot | None:
     """Return the figure of an entry; None if all runs diverged before they recorded the metrics."""
     figure = str(entry.get("name", "curves"))
-    planned = checked(results, entry)
-    panels = [
-        panel_of(results, panel, lines) for panel in planned if (lines := [*_lines(results, panel)])
-    ]
-    if not panels and results.results and not results.finished:
-        return None
+    fixed = entry.get("fixed", {})
+
+    # Leave out panels without a line
+    panels = []
+    for keys in checked(results, entry):
+        lines = list(_lines(results, keys))
+        if lines:
+            panels.append(panel_of(results, keys, lines))
+
+    # Without a line, the study has not been run
     if not panels:
-        fixed, study = entry.get("fixed"), results.study.name.removesuffix(SMOKE_SUFFIX)
-        at = f" with {Point(fixed).in_words(results.study.compare, results.text)}" if fixed else ""
-        raise ActlabError(
-            f"figure {figure!r}: no run{at} under {results.root} has finished and recorded what it shows; "
-            f"run the study first: actlab study run {study}"
-        )
-    words = [caption(results, panels, entry.get("fixed", {})), entry.get("caption")]
-    return Plot(figure, panels, " ".join(filter(None, words)))
+        if results.results and not results.finished:
+            return None
+        raise _without_runs(results, figure, fixed)
+
+    # Our caption, then the caption of the study's file
+    text = caption(results, panels, fixed)
+    if entry.get("caption"):
+        text = f"{text} {entry['caption']}"
+    return Plot(figure, panels, text)
+
+
+def _without_runs(results: Results, figure: str, fixed: Mapping[str, Any]) -> ActlabError:
+    setting = ""
+    if fixed:
+        setting = f" with {_in_words(results, fixed)}"
+    study = results.study.name.removesuffix(SMOKE_SUFFIX)
+    return ActlabError(
+        f"figure {figure!r}: no run{setting} under {results.root} has finished and recorded what "
+        f"it shows; run the study first: actlab study run {study}"
+    )
+
+
+def _in_words(results: Results, values: Mapping[str, Any]) -> str:
+    return Point(values).in_words(results.study.compare, results.text)
 
 
 def checked(results: Results, entry: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the panels of an entry, each with defaults and the keys that all share, with names checked."""
+    """Return the panels of an entry, each with defaults and shared keys, after checking all names.
+
+    Raises:
+        ActlabError: for an unknown grid key, metric, condition or published curve.
+    """
+    # Published curves of the whole figure
     figure = str(entry.get("name", "curves"))
     published = read_curves(entry.get("published") or {}, figure)
+
     panels = []
     for number, keys in enumerate(entry.get("panels") or [{}], 1):
+        # A panel's own keys come before those of the figure
         panel = {"lines": results.study.compare, "x": EPOCH, **entry, **keys}
-        panel |= {
-            "name": figure,
-            "number": number,
-            "published": keys.get("published"),
-            "curves": published,
-        }
+        panel["name"] = figure
+        panel["number"] = number
+        panel["published"] = keys.get("published")
+        panel["curves"] = published
         panel["over_epochs"] = panel["x"] == EPOCH
-        # With names of published curves
-        panel["y"] = panel.get("y") or {results.study.select.metric: None}
+        if not panel.get("y"):
+            panel["y"] = {results.study.select.metric: None}
+
+        # Check names
         _check_names(results, panel)
-        _ = list(_line_groups(results, panel))
+        list(_line_groups(results, panel))  # raises if a line is at several grid points
         panels.append(panel)
     return panels
 
 
 def _check_names(results: Results, panel: Mapping[str, Any]) -> None:
-    study, where = results.study, f"In figure {panel['name']!r} of {results.study.name}."
+    study = results.study
+    location = f"In figure {panel['name']!r} of {study.name}."
+
+    # Grid keys
     for key in (panel["lines"], *panel.get("where", {}), *panel.get("fixed", {})):
         if key not in study.keys:
-            raise unknown("grid key", str(key), study.keys, where)
+            raise unknown("grid key", str(key), study.keys, location)
+
     if panel["over_epochs"] and "at" in panel:
-        raise ActlabError(f"'at' is allowed only with an 'x' of conditions, not of epochs. {where}")
+        raise ActlabError(
+            f"'at' is allowed only with an 'x' of conditions, not of epochs. {location}"
+        )
+
+    # Metrics, and the published curve of each
     for metric, curve in panel["y"].items():
         if panel["published"]:
             panel["curves"].check(panel["published"], curve)
         condition = _column(results, panel, metric).condition
         if not panel["over_epochs"] and metric in results.metrics.conditions:
             curves.along(results.metrics.conditions[metric], panel["x"], condition)
-        else:
-            results.metrics.check(metric, condition or ("" if panel["over_epochs"] else panel["x"]))
+            continue
+        if not condition and not panel["over_epochs"]:
+            condition = panel["x"]
+        results.metrics.check(metric, condition)
 
 
 def _column(results: Results, panel: Mapping[str, Any], metric: str) -> Column:
-    given = {key: panel[key] for key in ("at", "condition", "percent") if key in panel}
-    return column({"metric": metric, **given}, results.study)
+    entry = {"metric": metric}
+    for key in ("at", "condition", "percent"):
+        if key in panel:
+            entry[key] = panel[key]
+    return column(entry, results.study)
 
 
 def panel_of(results: Results, panel: Mapping[str, Any], lines: list[Line]) -> Panel:
     """Return a panel from `checked` with some lines, at least one."""
-    percent = _column(results, panel, lines[0].metric).in_percent
-    axis = str(panel.get("label") or lines[0].metric.replace("/", " ").replace("_", " "))
+    metric = lines[0].metric
+
+    # Axis of values
+    label = str(panel.get("label") or metric.replace("/", " ").replace("_", " "))
+    scale = 1.0
+    if _column(results, panel, metric).in_percent:
+        label = f"{label} (%)"
+        scale = 100.0
     ylim = panel.get("ylim")
-    if panel.get("log") and ylim and not ylim[0] > 0:
-        raise ActlabError(
-            f"figure {panel['name']!r}: 'ylim' {ylim} on a logarithmic axis: give limits above 0"
-        )
-    groups = list(_line_groups(results, panel))
-    lacking = [value for value, group, fixed in groups if not curves.fitting(group, fixed)]
-    chosen = {}
-    for value, group, fixed in groups:
+    if ylim:
+        if panel.get("log") and not ylim[0] > 0:
+            raise ActlabError(
+                f"figure {panel['name']!r}: 'ylim' {ylim} on a logarithmic axis: "
+                "give limits above 0"
+            )
+        ylim = (float(ylim[0]), float(ylim[1]))
+
+    # Labels without a run, and selected tuned values of the other labels
+    absent = []
+    selected = {}
+    for value, group, fixed in _line_groups(results, panel):
+        text = results.text(panel["lines"], value)
+        if not curves.fitting(group, fixed):
+            absent.append(text)
         setting = curves.setting(results, group, fixed)
-        if setting and (tuned := setting.tuned.without(fixed)):
-            chosen[results.text(panel["lines"], value)] = tuned.in_words(text=results.text)
+        if setting:
+            tuned = setting.tuned.without(fixed)
+            if tuned:
+                selected[text] = tuned.in_words(text=results.text)
+
     return Panel(
         number=panel["number"],
         title=str(panel.get("title", "")),
         xlabel=str(panel.get("xlabel") or panel["x"]),
-        ylabel=f"{axis} (%)" if percent else axis,
+        ylabel=label,
         over_epochs=panel["over_epochs"],
-        scale=100.0 if percent else 1.0,
-        ylim=(float(ylim[0]), float(ylim[1])) if ylim else None,
+        scale=scale,
+        ylim=ylim or None,
         lines=lines,
         read=_reading_text(results, panel),
-        chosen=chosen,
-        absent=tuple(results.text(panel["lines"], value) for value in lacking),
+        selected=selected,
+        absent=tuple(absent),
         log=bool(panel.get("log", False)),
     )
 
@@ -140,157 +210,259 @@ def panel_of(results: Results, panel: Mapping[str, Any], lines: list[Line]) -> P
 def _lines(results: Results, panel: Mapping[str, Any]) -> Iterator[Line]:
     for value, group, fixed in _line_groups(results, panel):
         text = results.text(panel["lines"], value)
-        for metric, curve in panel["y"].items():
-            shown = _column(results, panel, metric)
+        by_user = results.study.is_own(panel["lines"], value)
+        for metric, published_name in panel["y"].items():
+            # Our curve
+            quantity = _column(results, panel, metric)
             if panel["over_epochs"]:
-                ours = curves.over_epochs(results, group, shown, fixed)
+                curve = curves.over_epochs(results, group, quantity, fixed)
             else:
-                ours = curves.over_conditions(results, group, shown, panel["x"], fixed)
-            if ours:
-                published = panel["curves"].get(panel["published"], value, curve)
-                theirs = None if results.study.samples else published
-                yield Line(text, metric, ours, theirs, results.study.is_own(panel["lines"], value))
+                curve = curves.over_conditions(results, group, quantity, panel["x"], fixed)
+            if not curve:
+                continue
+
+            # The published curve, for runs on all data
+            published = None
+            if not results.study.samples:
+                published = panel["curves"].get(panel["published"], value, published_name)
+            yield Line(text, metric, curve, published, by_user)
 
 
 def _line_groups(
     results: Results, panel: Mapping[str, Any]
 ) -> Iterator[tuple[Any, Group, dict[str, Any]]]:
     """Yield grid value, group and fixed tuned values of each line of a panel."""
-    key, tune = panel["lines"], results.study.select.tune
-    wanted = {**panel.get("fixed", {}), **panel.get("where", {})}
-    fixed = {k: v for k, v in wanted.items() if k in tune}
-    compared = {k: v for k, v in wanted.items() if k not in tune}
-    seen: dict[str, Group] = {}
-    for group in (g for g in results.groups if g.point.matches(compared)):
-        values = [s.tuned[key] for s in group.settings] if key in tune else [group.point[key]]
-        for text, value in {results.text(key, value): value for value in values}.items():
-            if (other := seen.setdefault(text, group)) is not group:
-                open_keys = [k for k in group.point if group.point[k] != other.point[k]]
-                raise ActlabError(
-                    f"figure {panel['name']!r}: {text} is at several grid points; "
-                    f"give 'where' or 'fixed' a value of {' and '.join(open_keys)}"
-                )
-            yield value, group, {**fixed, key: value} if key in tune else fixed
+    key = panel["lines"]
+    tune = results.study.select.tune
+
+    # Tell apart tuned keys, which settings have, and keys of grid points
+    fixed = {}
+    compared = {}
+    for name, value in {**panel.get("fixed", {}), **panel.get("where", {})}.items():
+        if name in tune:
+            fixed[name] = value
+        else:
+            compared[name] = value
+
+    # A line has a single group
+    groups: dict[str, Group] = {}
+    for group in results.groups:
+        if not group.point.matches(compared):
+            continue
+        if key in tune:
+            values = [setting.tuned[key] for setting in group.settings]
+        else:
+            values = [group.point[key]]
+        value_by_text = {results.text(key, value): value for value in values}
+
+        # Fix the tuned value of the line
+        for text, value in value_by_text.items():
+            earlier = groups.setdefault(text, group)
+            if earlier is not group:
+                raise _at_several_points(panel, text, group.point, earlier.point)
+            if key in tune:
+                yield value, group, {**fixed, key: value}
+            else:
+                yield value, group, fixed
+
+
+def _at_several_points(
+    panel: Mapping[str, Any], text: str, point: Point, earlier: Point
+) -> ActlabError:
+    open_keys = [key for key in point if point[key] != earlier[key]]
+    return ActlabError(
+        f"figure {panel['name']!r}: {text} is at several grid points; "
+        f"give 'where' or 'fixed' a value of {' and '.join(open_keys)}"
+    )
 
 
 def _reading_text(results: Results, panel: Mapping[str, Any]) -> str:
-    if panel["over_epochs"]:
-        words = ""
-    else:
+    """Return where the values of runs are read, and under which condition."""
+    parts = []
+    if not panel["over_epochs"]:
+        # Which epoch is read
         at = str(read_where(panel.get("at", "last"), results.study))
-        over = (
-            "at "
-            if place(at).startswith("epoch")
-            else ""
-            if place(at).startswith("at ")
-            else "the "
-        )
-        words = _READING_TEXTS.get(at, over + place(at)).format(metric=results.study.select.metric)
-    condition = f"under {panel['condition']}" if panel.get("condition") else ""
-    return ", ".join(filter(None, [words, condition]))
+        text = place(at)
+        if text.startswith("epoch"):
+            text = f"at {text}"
+        elif not text.startswith("at "):
+            text = f"the {text}"
+        parts.append(_READING_TEXTS.get(at, text).format(metric=results.study.select.metric))
+    if panel.get("condition"):
+        parts.append(f"under {panel['condition']}")
+    return ", ".join(parts)
 
 
 def caption(results: Results, panels: Sequence[Panel], fixed: Mapping[str, Any]) -> str:
-    """Return the caption as one paragraph; ``fixed`` are grid values at which the whole figure is drawn."""
-    study, lines = results.study, [line for panel in panels for line in panel.lines]
-    read = _with_titles([(panel.title, panel.read) for panel in panels])
-    absent = _with_titles([(panel.title, ", ".join(panel.absent)) for panel in panels])
-    over_epochs = [line for panel in panels if panel.over_epochs for line in panel.lines]
-    cut = list(dict.fromkeys(line.label for line in over_epochs if line.ours.cut))
-    chosen = by_key(
-        (name, (panel.title, text)) for panel in panels for name, text in panel.chosen.items()
-    )
-    each = [f"{label}: {' and '.join(_with_titles(words))}" for label, words in chosen.items()]
-    source = study.published.get("source", "")
-    parts = {
-        medians(lines, study.seeds): True,
-        f"Values: {'; '.join(read)}.": read,
-        f"Drawn at {Point(fixed).in_words(study.compare, results.text)}.": fixed,
-        f"Without a run there, so not drawn: {'; '.join(absent)}.": absent,
-        f"A line ends where the first of its runs has ended: {', '.join(cut)}.": cut,
-        f"Tuned values chosen by {study.select.metric}: {'; '.join(each)}.": each,
-        f"Dotted: published{', ' if source else ''}{source}.": any(
-            line.published for line in lines
-        ),
-        f"{results.diverged} of the study's runs diverged and count as the worst value from there on.": (
-            results.diverged
-        ),
-        f"Unfinished: {len(results.results)} of {len(results.runs)} runs.": results.missing,
-    }
-    return " ".join(part for part, holds in parts.items() if holds)
+    """Return the caption as a paragraph; all panels are drawn at the grid values ``fixed``."""
+    study = results.study
+    lines = _lines_of(panels)
+    sentences = [medians(lines, study.seeds)]
+
+    # Where values are read
+    readings = _with_titles((panel.title, panel.read) for panel in panels)
+    if readings:
+        sentences.append(f"Values: {'; '.join(readings)}.")
+    if fixed:
+        sentences.append(f"Drawn at {_in_words(results, fixed)}.")
+
+    # Lines that are absent or end early
+    absent = _with_titles((panel.title, ", ".join(panel.absent)) for panel in panels)
+    if absent:
+        sentences.append(f"Without a run there, so not drawn: {'; '.join(absent)}.")
+    over_epochs = _lines_of(panel for panel in panels if panel.over_epochs)
+    cut = dict.fromkeys(line.label for line in over_epochs if line.curve.cut)
+    if cut:
+        sentences.append(f"A line ends where the first of its runs has ended: {', '.join(cut)}.")
+
+    # Tuned values, and published curves
+    selected = _selected_texts(panels)
+    if selected:
+        sentences.append(f"Tuned values chosen by {study.select.metric}: {'; '.join(selected)}.")
+    if any(line.published for line in lines):
+        source = study.published.get("source", "")
+        sentences.append(f"Dotted: published, {source}." if source else "Dotted: published.")
+
+    # Runs without results
+    if results.diverged:
+        sentences.append(
+            f"{results.diverged} of the study's runs diverged and count as the worst value "
+            "from there on."
+        )
+    if results.missing:
+        sentences.append(f"Unfinished: {len(results.results)} of {len(results.runs)} runs.")
+    return " ".join(sentences)
+
+
+def _lines_of(panels: Iterable[Panel]) -> list[Line]:
+    lines: list[Line] = []
+    for panel in panels:
+        lines += panel.lines
+    return lines
+
+
+def _selected_texts(panels: Iterable[Panel]) -> list[str]:
+    """Return the selected tuned values of each label, with panel titles where they differ."""
+    texts_by_label = defaultdict(list)
+    for panel in panels:
+        for label, text in panel.selected.items():
+            texts_by_label[label].append((panel.title, text))
+
+    selected = []
+    for label, texts in texts_by_label.items():
+        selected.append(f"{label}: {' and '.join(_with_titles(texts))}")
+    return selected
 
 
 def medians(lines: Sequence[Line], seeds: Sequence[int]) -> str:
-    """Return how many runs lines are medians of, and what is shaded."""
-    counts = sorted({line.ours.n for line in lines})
-    fewest = f"{counts[0]} to " if len(counts) > 1 else ""
-    text = f"Lines: median of {fewest}{plural(counts[-1], 'run')} (seeds {spans(seeds)})."
-    kinds = {"interval": INTERVAL, "range": "their range"}
-    over_runs = {
-        line.ours.band.kind for line in lines if line.ours.shaded and not line.ours.over_channels
-    }
-    shaded = [kinds[kind] for kind in sorted(over_runs)]
-    if any(line.ours.over_channels for line in lines):
+    """Return a sentence on the number of runs behind each median, and one on what is shaded."""
+    # The numbers of runs
+    counts = sorted({line.curve.n for line in lines})
+    runs = plural(counts[-1], "run")
+    if len(counts) > 1:
+        runs = f"{counts[0]} to {runs}"
+    text = f"Lines: median of {runs} (seeds {spans(seeds)})."
+
+    # Bands over runs, or over channels
+    kinds = set()
+    over_channels = False
+    for line in lines:
+        if line.curve.over_channels:
+            over_channels = True
+        elif line.curve.shaded:
+            kinds.add(line.curve.band.kind)
+    names = {"interval": INTERVAL, "range": "their range"}
+    shaded = [names[kind] for kind in sorted(kinds)]
+    if over_channels:
         shaded.append("the lowest to the highest channel (medians over runs)")
-    return f"{text} Shaded: {' or '.join(shaded)}." if shaded else text
+    if shaded:
+        text = f"{text} Shaded: {' or '.join(shaded)}."
+    return text
 
 
-def _with_titles(words: Sequence[tuple[str, str]]) -> list[str]:
+def _with_titles(titled_texts: Iterable[tuple[str, str]]) -> list[str]:
     """Return each text once, with its title if the texts differ, from pairs of title and text."""
-    differ = len({text for _, text in words}) > 1
-    texts = [f"{text} ({title})" if differ and title else text for title, text in words if text]
-    return list(dict.fromkeys(texts))
+    titles, texts = zip(*titled_texts, strict=True)
+    differ = len(set(texts)) > 1
+
+    unique = []
+    for title, text in zip(titles, texts, strict=True):
+        if text and title and differ:
+            text = f"{text} ({title})"
+        if text and text not in unique:
+            unique.append(text)
+    return unique
 
 
 def read_learnt(results: Results) -> Plot | None:
-    """Return the figure of activations with learnt parameters, a panel a grid point; None without curves."""
-    # The curves are in ``matrices.json`` of each run: neither checkpoints nor code of an activation
-    # are needed.
-    panels: list[Panel] = []
+    """Return the figure of learnt activations, a panel for each grid point; None without curves.
+
+    The curves are in ``matrices.json`` of each run: the figure needs neither checkpoints nor the
+    code of an activation.
+    """
     if not any(map(is_parameter, results.metrics.conditions)):
         return None
+
+    panels: list[Panel] = []
     for group in results.groups:
         setting = selection.chosen(results, group)
-        kept = [_kept(results, run) for run in setting.runs] if setting else []
-        title = group.point.in_words(results.study.compare, results.text)
-        if lines := [*_learnt_lines([run for run in kept if LEARNT in run and INITIAL in run])]:
+        if not setting:
+            continue
+
+        # Runs that stored curves
+        stored = [_stored(results, run) for run in setting.runs]
+        lines = list(_learnt_lines([run for run in stored if LEARNT in run and INITIAL in run]))
+        if lines:
+            title = group.point.in_words(results.study.compare, results.text)
             panels.append(Panel(len(panels) + 1, title, lines, xlabel="x", ylabel="f(x) − f₀(x)"))
+
+    # The caption
     if not panels:
         return None
-    text = (
-        "Activations with trainable parameters, in evaluation mode: f(x) after the last epoch minus f₀(x) "
-        "before the first, in each layer, numbered from the input. If channels have parameters of their own, "
-        "f and f₀ are means over channels that all have the input x. Runs that diverged are left out. "
-    )
-    lines = [line for panel in panels for line in panel.lines]
-    return Plot(LEARNT_FIGURE, panels, text + medians(lines, results.study.seeds))
+    medians_text = medians(_lines_of(panels), results.study.seeds)
+    return Plot(LEARNT_FIGURE, panels, _LEARNT_CAPTION + medians_text)
 
 
-def _kept(results: Results, run: Run) -> Kept:
+def _stored(results: Results, run: Run) -> Kept:
+    """Return ``matrices.json`` of a finished run; empty for a run without it, or that diverged."""
+    if run.id not in results.results or results.has_diverged(run):
+        return {}
     folder = RunFolder(results.root, run)
-    finished = run.id in results.results and not results.has_diverged(run)
     file = folder.path / MATRICES
-    return read_json(file, Kept, folder.remedy) if finished and file.exists() else {}
+    if not file.exists():
+        return {}
+    return read_json(file, Kept, folder.remedy)
 
 
 def _learnt_lines(runs: Sequence[Kept]) -> Iterator[Line]:
-    """Yield a line for each layer: the change of f, and its spread over channels if these differ."""
-    layers = {int(name) for run in runs for name in run[LEARNT] if name != "x"}
+    """Yield a line for each layer: the change of f, and its spread over channels if they differ."""
+    layers: set[int] = set()
+    for run in runs:
+        layers.update(int(name) for name in run[LEARNT] if name != "x")
+
     for layer in map(str, sorted(layers)):
-        of_layer = [run for run in runs if layer in run[LEARNT] and layer in run[INITIAL]]
-        if not of_layer:
+        with_layer = [run for run in runs if layer in run[LEARNT] and layer in run[INITIAL]]
+        if not with_layer:
             continue
-        start = np.array([run[INITIAL][layer] for run in of_layer])
-        band = median_band(np.array([run[LEARNT][layer] for run in of_layer]) - start)
+        start = _values((run[INITIAL] for run in with_layer), layer)
+        end = _values((run[LEARNT] for run in with_layer), layer)
+        band = median_band(end - start)
 
-        # Put the lowest and highest channel in place of the interval over seeds.
-        lowest = [run[LOWEST][layer] for run in of_layer if layer in run.get(LOWEST, {})]
-        highest = [run[HIGHEST][layer] for run in of_layer if layer in run.get(HIGHEST, {})]
-        over_channels = len(lowest) == len(highest) == len(of_layer)
+        # Put the lowest and highest channel in place of the interval over seeds
+        lowest = _values((run.get(LOWEST, {}) for run in with_layer), layer)
+        highest = _values((run.get(HIGHEST, {}) for run in with_layer), layer)
+        over_channels = len(lowest) == len(highest) == len(with_layer)
         if over_channels:
-            low, high = np.array(lowest) - start, np.array(highest) - start
-            band = band._replace(low=np.median(low, axis=0), high=np.median(high, axis=0))
+            low = np.median(lowest - start, axis=0)
+            high = np.median(highest - start, axis=0)
+            band = band._replace(low=low, high=high)
 
-        x = np.array(of_layer[0][LEARNT]["x"])
-        curve = Curve(x, band, len(of_layer), over_channels=over_channels)
+        # The line of the layer
+        x = np.array(with_layer[0][LEARNT]["x"])
+        curve = Curve(x, band, len(with_layer), over_channels=over_channels)
         yield Line(f"layer {layer}", LEARNT, curve, None)
+
+
+def _values(curves: Iterable[Mapping[str, Any]], layer: str) -> Any:
+    """Return the values of a layer, from the curves of each run that stored them."""
+    return np.array([layers[layer] for layers in curves if layer in layers])

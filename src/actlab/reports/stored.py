@@ -1,8 +1,8 @@
-"""The figures of a study as numbers, ``curves.csv``, and drawn from them or from the published curves alone.
+"""The figures of a study as numbers, ``curves.csv``, and figures drawn from this file.
 
-The file has one row per x position of each line. A panel without a title has its number, from 1 on.
-Errors are fractions, ``inf`` is a diverged run. The last three columns name the published curve
-drawn with the line, as in the published file.
+The file has one row for each x position of each line. A panel without a title has its number, from
+1 on. Errors are fractions, ``inf`` is a diverged run. The last three columns name the published
+curve drawn with the line, as in the published file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pandas as pd
 from actlab.analysis.curves import Curve
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import Band
-from actlab.config.values import label
+from actlab.config.labels import label
 from actlab.errors.messages import one_line, unknown
 from actlab.reports import figures, plots, style
 from actlab.reports.canvas import Figure, mpl
@@ -27,9 +27,10 @@ from actlab.studies.reading import load
 from actlab.studies.study_folder import StudyFolder
 
 NAME = "curves.csv"
-_WORDS, _NUMBERS = ("figure", "panel", "line", "metric"), ("x", "median", "low", "high", "n")
-_PUBLISHED = ("published_panel", "published_act", "published_curve")
-COLUMNS = (*_WORDS, *_NUMBERS, *_PUBLISHED)
+_LINE_COLUMNS = ("figure", "panel", "line", "metric")
+_NUMBER_COLUMNS = ("x", "median", "low", "high", "n")
+_PUBLISHED_COLUMNS = ("published_panel", "published_act", "published_curve")
+COLUMNS = (*_LINE_COLUMNS, *_NUMBER_COLUMNS, *_PUBLISHED_COLUMNS)
 
 
 def write(results: Results, folder: Path) -> Path:
@@ -39,11 +40,21 @@ def write(results: Results, folder: Path) -> Path:
 
 
 def load_curves(path: Path) -> pd.DataFrame:
-    """Return the rows of a ``curves.csv``; text stays text, such as a line called None."""
-    types = dict.fromkeys((*_WORDS, *_PUBLISHED), str) | dict.fromkeys(_NUMBERS, float) | {"n": int}
+    """Return the rows of a ``curves.csv``; text stays text, such as a line called None.
+
+    Raises:
+        DamagedError: for a file that cannot be read or lacks columns.
+    """
+    # Types of the columns
+    types: dict[str, type] = dict.fromkeys((*_LINE_COLUMNS, *_PUBLISHED_COLUMNS), str)
+    types |= dict.fromkeys(_NUMBER_COLUMNS, float)
+    types["n"] = int
+
+    # Read them
     try:
         frame = pd.read_csv(regular(path), dtype=types, keep_default_na=False)
-        if missing := [name for name in (*_WORDS, *_NUMBERS) if name not in frame]:
+        missing = [name for name in (*_LINE_COLUMNS, *_NUMBER_COLUMNS) if name not in frame]
+        if missing:
             raise ValueError(f"it lacks the columns {', '.join(missing)}")
     except (OSError, ValueError) as error:
         remedy = "let `actlab study report` write it again"
@@ -51,76 +62,107 @@ def load_curves(path: Path) -> pd.DataFrame:
     return frame
 
 
-def to_csv(drawn: Sequence[Plot]) -> str:
+def to_csv(contents: Sequence[Plot]) -> str:
     """Return every position of every line of several figures as CSV."""
     rows = []
-    for plot in drawn:
+    for plot in contents:
         for panel in plot.panels:
             for line in panel.lines:
-                names = plot.name, panel.title or panel.number, line.label, line.metric
-                ours, theirs = line.ours, line.published.name if line.published else ("", "", "")
-                places = zip(ours.x, *ours.band[:3], strict=True)
-                rows += [(*names, *place, ours.n, *theirs) for place in places]
+                rows += _line_rows(plot, panel, line)
     return pd.DataFrame(rows, columns=[*COLUMNS]).to_csv(index=False, lineterminator="\n")
 
 
-def draw(study: str, figure: str | None = None, results: str | Path = "results") -> Figure:
-    """Return a figure of our medians and bands and the published curves, or only these if nothing was run here.
+def _line_rows(plot: Plot, panel: Panel, line: Line) -> list[tuple[Any, ...]]:
+    names = (plot.name, panel.title or panel.number, line.label, line.metric)
+    published = ("", "", "")
+    if line.published:
+        published = line.published.name
 
-    ``study`` is the name of a study file, ``figure`` that of one of its figures, by default the
-    first, and ``results`` the folder that contains ``<study>/curves.csv``.
+    curve = line.curve
+    positions = zip(curve.x, *curve.band[:3], strict=True)
+    return [(*names, *numbers, curve.n, *published) for numbers in positions]
+
+
+def draw(study: str, figure: str | None = None, results: str | Path = "results") -> Figure:
+    """Return a figure of our medians and bands and of the published curves.
+
+    Without a stored ``curves.csv``, it has the published curves only.
+
+    Args:
+        study: name of a study file.
+        figure: name of one of its figures; by default the first.
+        results: the folder that contains ``<study>/curves.csv``.
     """
     plan = load(study)
+
+    # Find the figure
     names = [str(entry.get("name", "curves")) for entry in plan.figures]
-    wanted = figure or next(iter(names), "")
-    if wanted not in names:
-        raise unknown(f"figure of {study}", wanted, names)
-    entry = plan.figures[names.index(wanted)]
+    name = figure or next(iter(names), "")
+    if name not in names:
+        raise unknown(f"figure of {study}", name, names)
+    entry = plan.figures[names.index(name)]
+
+    # Read its rows
     path = Path(results) / plan.name / NAME
-    ours = load_curves(path).query("figure == @wanted") if path.exists() else None
-    if ours is None and entry.get("published"):  # keep the paper's own epochs
+    caption = ""
+    rows = pd.DataFrame(columns=[*COLUMNS])
+    if path.exists():
+        caption = str(entry.get("caption", ""))
+        rows = load_curves(path)
+        rows = rows[rows["figure"] == name]
+    elif entry.get("published"):
+        # Keep the paper's own epochs
         entry = {**entry, "published": {**entry["published"], "stretch": 1.0}}
+
+    # Draw it without the results of runs
     planned = Results(StudyFolder(plan, path.parent), {}, {})
-    panels = [_panel(planned, panel, ours) for panel in plots.checked(planned, entry)]
-    plot = Plot(wanted, panels, "" if ours is None else str(entry.get("caption", "")))
+    panels = [_panel(planned, panel, rows) for panel in plots.checked(planned, entry)]
     with mpl.rc_context(style.RC):
-        return figures.figure_of(planned, plot)
+        return figures.figure_of(planned, Plot(name, panels, caption))
 
 
-def _panel(planned: Results, panel: Mapping[str, Any], ours: pd.DataFrame | None) -> Panel:
-    name = str(panel.get("title") or panel["number"])
-    rows = pd.DataFrame() if ours is None else ours[ours["panel"] == name]
+def _panel(planned: Results, panel: Mapping[str, Any], figure_rows: pd.DataFrame) -> Panel:
+    """Return a panel from the rows of its figure, whose title has the number of runs."""
+    title = str(panel.get("title") or panel["number"])
+    rows = figure_rows[figure_rows["panel"] == title]
+    # A panel without any curve says so
     lines = list(_lines(rows, panel))
+
     if not lines:
-        lines = [
-            _invisible(
-                "not run here, no published curve", next(iter(panel["y"])), np.zeros(1), None
-            )
-        ]
+        metric = next(iter(panel["y"]))
+        lines = [_invisible("not run here, no published curve", metric, np.zeros(1), None)]
     elif rows.empty:
-        name += " (published; not run here)"
+        title += " (published; not run here)"
     else:
-        fewest, most = rows["n"].min(), rows["n"].max()
-        name += f" (n = {most})" if fewest == most else f" (n = {fewest}–{most})"
-    return plots.panel_of(planned, {**panel, "title": name}, lines)
+        fewest = rows["n"].min()
+        most = rows["n"].max()
+        title += f" (n = {most})" if fewest == most else f" (n = {fewest}–{most})"
+    return plots.panel_of(planned, {**panel, "title": title}, lines)
 
 
 def _lines(rows: pd.DataFrame, panel: Mapping[str, Any]) -> Iterator[Line]:
-    published = panel["curves"]
-    curves = {
-        (label(unit), metric): theirs
-        for unit in published.names
-        for metric, curve in panel["y"].items()
-        if (theirs := published.get(panel["published"], unit, curve))
-    }
-    for (name, metric), values in rows.groupby(["line", "metric"], sort=False) if len(rows) else ():
+    # Published curves by label and metric
+    published = {}
+    for activation in panel["curves"].names:
+        for metric, curve_name in panel["y"].items():
+            published_curve = panel["curves"].get(panel["published"], activation, curve_name)
+            if published_curve:
+                published[label(activation), metric] = published_curve
+
+    # Our lines, with their published curves
+    for (name, metric), values in rows.groupby(["line", "metric"], sort=False):
         x, median, low, high = values[["x", "median", "low", "high"]].to_numpy().T
-        ours = Curve(x, Band(median, low, high, "interval", 1.0), int(values["n"].max()))
-        yield Line(str(name), str(metric), ours, curves.pop((str(name), str(metric)), None))
-    for (name, metric), curve in curves.items():
-        yield _invisible(name, metric, curve.x, curve)
+        band = Band(median, low, high, "interval", 1.0)
+        curve = Curve(x, band, int(values["n"].max()))
+        published_curve = published.pop((str(name), str(metric)), None)
+        yield Line(str(name), str(metric), curve, published_curve)
+
+    # Published curves without a line of ours
+    for (name, metric), published_curve in published.items():
+        yield _invisible(name, metric, published_curve.x, published_curve)
 
 
 def _invisible(name: str, metric: str, x: Any, published: PublishedCurve | None) -> Line:
-    nothing = np.full(len(x), np.nan)
-    return Line(name, metric, Curve(x, Band(nothing, nothing, nothing, "range", 0.0), 0), published)
+    """Return a line without values of ours."""
+    nan = np.full(len(x), np.nan)
+    return Line(name, metric, Curve(x, Band(nan, nan, nan, "range", 0.0), 0), published)

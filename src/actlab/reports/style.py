@@ -1,4 +1,4 @@
-"""The style of figures: each activation has one colour in all figures, and equal figures give equal files."""
+"""The style of figures: an activation has one colour in all figures, equal figures equal files."""
 
 from __future__ import annotations
 
@@ -21,14 +21,22 @@ from actlab.reports.canvas import (
     to_rgb,
 )
 
-INK, GREY = "#222222", "#6b7078"
+INK = "#222222"
+GREY = "#6b7078"
 DPI = 200
-PAGE = 9.0  # inches: height of the text on a page of a paper
-HEAD, EDGE = 0.12, 0.02  # inches: height above and below the axes of a figure without texts
+
+# Heights in inches: the text on a page of a paper, the space above and below the axes of a figure
+# without texts, and lines of the title, a legend and the caption
+PAGE = 9.0
+HEAD = 0.12
+EDGE = 0.02
+_TITLE_LINE = 0.17
+_LEGEND_LINE = 0.17
+_CAPTION_LINE = 0.135
 
 # Okabe and Ito's colours, safe for colour-blind readers; activations of one family have similar
 # hues.
-_KNOWN = {
+_FIXED = {
     "gelu": "#0072B2",
     "gelu_tanh": "#0A4F9E",
     "gelu_sigmoid": "#56B4E9",
@@ -48,10 +56,7 @@ _KNOWN = {
 _FURTHER = ("#B8860B", "#117777", "#AA4499", "#6B4226", "#44AA99", "#DDAA33", "#333333", "#999933")
 
 # The user's activations; actlab's own are neither as strong nor as dark
-_OWN = (
-    "#D5006D",
-    "#111111",
-)
+_OWN = ("#D5006D", "#111111")
 _LAYER = re.compile(r"layer (\d+)")
 _LEAST_LUMINANCE = 0.24  # on a dark background: a contrast of 5 against #14161A
 
@@ -85,48 +90,67 @@ RC: dict[Any, Any] = {
 
 
 class Paper(NamedTuple):
-    """A figure for a paper: no title and no caption, which the paper's text provides."""
+    """The form of a figure for a paper, whose text provides title and caption."""
 
-    columns: Literal[1, 2] = 1  # of a page with two
+    columns: Literal[1, 2] = 1  # of a page with two columns
     font: Literal["sans", "serif"] = "sans"  # DejaVu Sans, or STIX, similar to Times
 
     @property
     def width(self) -> float:
-        """Width in inches: that of ICML's columns."""
-        return {1: 3.25, 2: 6.75}[self.columns]
+        """Width in inches, as of ICML's columns."""
+        return 3.25 if self.columns == 1 else 6.75
 
     @property
     def rc(self) -> dict[Any, Any]:
-        """The settings of matplotlib, over `RC`; fonts are embedded as TrueType, as publishers require."""
+        """The settings of matplotlib, over `RC`.
+
+        Fonts are embedded as TrueType, as publishers require.
+        """
         family = {"sans": "DejaVu Sans", "serif": "STIXGeneral"}[self.font]
         return {**RC, "font.family": family, "axes.titlesize": 8, "pdf.fonttype": 42}
 
 
 def colours(labels: Iterable[str], users: Collection[str] = ()) -> dict[str, str]:
-    """Return a colour for each label: fixed for usual activations, strong for the user's, layers by depth."""
-    by_label: dict[str, str] = {}
-    labels = list(labels)
-    depths = {label: int(layer[1]) for label in labels if (layer := _LAYER.fullmatch(label))}
+    """Return a colour for each label.
+
+    Usual activations have fixed colours and the user's have strong ones. The colours of layers go
+    by depth.
+    """
+    colour_by_label: dict[str, str] = {}
+    labels = dict.fromkeys(labels)
+
+    # Layers
+    depths = {}
+    for label in labels:
+        layer = _LAYER.fullmatch(label)
+        if layer:
+            depths[label] = int(layer[1])
+
+    # How often a colour of each palette was used
+    used = {_OWN: 0, _FURTHER: 0}
     for label in labels:
         if label in depths:
             colour = mpl.colormaps["viridis"](0.85 * depths[label] / max(depths.values()))
-            by_label[label] = to_hex(colour).upper()
-            continue
-        mine = label in users
-        palette = _OWN if mine else _FURTHER
-        used = [known for known in by_label if known not in _KNOWN and (known in users) == mine]
-        again, number = divmod(len(used), len(palette))
-        by_label.setdefault(label, _KNOWN.get(label) or _varied(palette[number], again))
-    return by_label
+            colour_by_label[label] = to_hex(colour).upper()
+        elif label in _FIXED:
+            colour_by_label[label] = _FIXED[label]
+        else:
+            palette = _OWN if label in users else _FURTHER
+            repetition, index = divmod(used[palette], len(palette))
+            used[palette] += 1
+            colour_by_label[label] = _varied(palette[index], repetition)
+    return colour_by_label
 
 
-def _varied(colour: str, again: int) -> str:
-    """Return a different colour for each time (``again``) that a colour is used again."""
-    if not again:
+def _varied(colour: str, repetition: int) -> str:
+    """Return a different colour for each repeated use of a colour."""
+    if not repetition:
         return colour
     hue, lightness, saturation = colorsys.rgb_to_hls(*to_rgb(colour))
-    varied = (hue + 0.11 * again) % 1, 0.3 + (lightness + 0.17 * again) % 0.4, max(saturation, 0.5)
-    return to_hex(colorsys.hls_to_rgb(*varied)).upper()
+    hue = (hue + 0.11 * repetition) % 1
+    lightness = 0.3 + (lightness + 0.17 * repetition) % 0.4
+    rgb = colorsys.hls_to_rgb(hue, lightness, max(saturation, 0.5))
+    return to_hex(rgb).upper()
 
 
 def on_dark(colour: str) -> str:
@@ -141,32 +165,55 @@ def on_dark(colour: str) -> str:
 
 def _luminance(*rgb: float) -> float:
     """Return the relative luminance of an sRGB colour, as defined for contrast in WCAG."""
-    linear = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in rgb)
-    return sum(weight * c for weight, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+    luminance = 0.0
+    for weight, value in zip((0.2126, 0.7152, 0.0722), rgb, strict=True):
+        linear = value / 12.92
+        if value > 0.04045:
+            linear = ((value + 0.055) / 1.055) ** 2.4
+        luminance += weight * linear
+    return luminance
 
 
 def name_rows(ax: Axes, labels: Sequence[str], users: Collection[str], shown: bool = True) -> None:
-    """Put labels at the rows 0, 1, … of axes from the top, those of ``users`` in bold, without an axis line."""
-    ax.set_yticks(range(len(labels)), labels if shown else [""] * len(labels))
+    """Name the rows 0, 1, … of axes from the top, without an axis line.
+
+    The labels of ``users`` are bold. If not ``shown``, rows have their places without text.
+    """
+    # Labels
+    texts = labels
+    if not shown:
+        texts = [""] * len(labels)
+    ax.set_yticks(range(len(labels)), texts)
     for tick, label in zip(ax.get_yticklabels(), labels, strict=True):
         tick.set_fontweight("bold" if label in users else "normal")
+
+    # Axis
     ax.set_ylim(len(labels) - 0.4, -0.6)
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
 
 
 def show_ratios(ax: Axes, low: float, high: float, most: int) -> None:
-    """Make the x axis logarithmic, with ticks at 1, 2, 5, 10, …, or ``most`` others where few of these fit.
+    """Make the x axis logarithmic, with ticks at 1, 2, 5 and 10 times powers of ten.
 
-    More than twice as many are thinned to powers of ten.
+    More than twice ``most`` ticks are thinned to powers of ten. Where fewer than three fit, there
+    are up to ``most`` others.
     """
-    ticks = {base * 10.0**power: base for power in range(-4, 4) for base in (1, 2, 5)}
+    # Ticks between the limits
+    powers = [10.0**exponent for exponent in range(-4, 4)]
+    ticks = []
+    for power in powers:
+        ticks += [power, 2 * power, 5 * power]
     inside = [tick for tick in ticks if low <= tick <= high]
     if len(inside) > 2 * most:
-        inside = [tick for tick in inside if ticks[tick] == 1]
+        inside = [tick for tick in powers if low <= tick <= high]
+
+    # Let matplotlib find ticks where few fit
+    locator: FixedLocator | MaxNLocator = MaxNLocator(most, steps=[1, 2, 5, 10])
+    if len(inside) > 2:
+        locator = FixedLocator(inside)
     ax.set_xscale("log")
-    others = MaxNLocator(most, steps=[1, 2, 5, 10])
-    ax.xaxis.set_major_locator(FixedLocator(inside) if len(inside) > 2 else others)
+    ax.xaxis.set_major_locator(locator)
     ax.xaxis.set_major_formatter("{x:g}")
     ax.minorticks_off()
 
@@ -182,58 +229,99 @@ def framed(
     legends: Sequence[list[Line2D]] = (),
     paper: Paper | None = None,
 ) -> tuple[Figure, list[Axes]]:
-    """Return a figure with ``number`` axes between title, legends and caption; for a paper without both texts.
+    """Return a figure with ``number`` axes between title, legends and caption.
 
-    All sizes are in inches: ``rows`` are the heights of the rows of axes. Each legend is a line of
-    handles.
+    Args:
+        name: of the figure, for messages.
+        number: how many axes the figure has.
+        columns: how many axes are next to each other.
+        width: in inches.
+        rows: heights of the rows of axes, in inches.
+        title: text above.
+        caption: text below.
+        legends: a line of handles for each.
+        paper: the form of a figure without title and caption.
+
+    Raises:
+        ActlabError: for a figure that is higher than a page of the paper.
     """
-    above = [] if paper else textwrap.wrap(title, int(width * 11))
-    below = [] if paper else textwrap.wrap(caption, int(width * 20.5))
-    down, foot = HEAD - EDGE + 0.17 * len(above), 0.1 + 0.135 * len(below) if below else EDGE
-    head = down + 0.17 * len(legends) + EDGE
+    # Wrap the texts
+    title_lines = []
+    caption_lines = []
+    if not paper:
+        title_lines = textwrap.wrap(title, int(width * 11))
+        caption_lines = textwrap.wrap(caption, int(width * 20.5))
+
+    # Heights
+    down = HEAD - EDGE + _TITLE_LINE * len(title_lines)
+    head = down + _LEGEND_LINE * len(legends) + EDGE
+    foot = EDGE
+    if caption_lines:
+        foot = 0.1 + _CAPTION_LINE * len(caption_lines)
     height = head + sum(rows) + foot
     if paper and height > PAGE:
-        remedy = "give --paper 2, or fewer panels" if paper.columns == 1 else "give fewer panels"
+        remedy = "give fewer panels"
+        if paper.columns == 1:
+            remedy = "give --paper 2, or fewer panels"
         raise ActlabError(
-            f"figure {name!r} has {number} panels and would be {height:.1f} inches high, but a page has "
-            f"{PAGE:g}: {remedy}"
+            f"figure {name!r} has {number} panels and would be {height:.1f} inches high, "
+            f"but a page has {PAGE:g}: {remedy}"
         )
+
+    # Axes
     figure = Figure(figsize=(width, height))
-    figure.set_layout_engine("constrained", rect=(0, foot / height, 1, 1 - (head + foot) / height))
-    axes = list(figure.subplots(len(rows), columns, squeeze=False, height_ratios=rows).flat)
+    inside = (0, foot / height, 1, 1 - (head + foot) / height)
+    figure.set_layout_engine("constrained", rect=inside)
+    grid = figure.subplots(len(rows), columns, squeeze=False, height_ratios=rows)
+    axes = list(grid.flat)
     for unused in axes[number:]:
         unused.set_visible(False)
-    texts: dict[str, Any] = {"x": 0.1 / width, "linespacing": 1.35}
-    figure.text(
-        y=1 - 0.06 / height, s="\n".join(above), va="top", fontsize=9.5, fontweight="bold", **texts
-    )
-    figure.text(y=0.07 / height, s="\n".join(below), va="bottom", fontsize=6.5, color=GREY, **texts)
-    inside = {"borderaxespad": 0, "borderpad": 0.2, "columnspacing": 1.4}
-    for line in legends:
-        corner = 0.08 / width, 1 - down / height
+
+    # Texts
+    look: dict[str, Any] = {"x": 0.1 / width, "linespacing": 1.35}
+    text = "\n".join(title_lines)
+    top = 1 - 0.06 / height
+    figure.text(y=top, s=text, va="top", fontsize=9.5, fontweight="bold", **look)
+    text = "\n".join(caption_lines)
+    figure.text(y=0.07 / height, s=text, va="bottom", fontsize=6.5, color=GREY, **look)
+
+    # Legends
+    for handles in legends:
         figure.legend(
-            handles=line, loc="upper left", bbox_to_anchor=corner, ncols=len(line), **inside
+            handles=handles,
+            loc="upper left",
+            bbox_to_anchor=(0.08 / width, 1 - down / height),
+            ncols=len(handles),
+            borderaxespad=0,
+            borderpad=0.2,
+            columnspacing=1.4,
         )
-        down += 0.17
+        down += _LEGEND_LINE
     return figure, axes[:number]
 
 
 def in_legend(label: str) -> str:
-    """Return a label as a legend shows it: matplotlib leaves out what begins with an underscore."""
-    return f" {label}" if label.startswith("_") else label
+    """Return a label for a legend; matplotlib leaves out texts that begin with an underscore."""
+    if label.startswith("_"):
+        return f" {label}"
+    return label
 
 
 def save(figure: Figure, stem: Path, paper: Paper | None = None) -> list[Path]:
-    """Write ``stem.svg`` and ``stem.png``, or ``stem.pdf`` for a paper, without dates; return their paths."""
+    """Write ``stem.svg`` and ``stem.png``, or for a paper ``stem.pdf``; return their paths."""
     suffixes = [".pdf"] if paper else [".svg", ".png"]
     return [write(figure, stem.with_name(stem.name + suffix), paper) for suffix in suffixes]
 
 
 def write(figure: Figure, path: Path, paper: Paper | None = None, dpi: float = DPI) -> Path:
-    """Write a figure without its date, in the format of the suffix; create the folder and return the path."""
+    """Write a figure without its date, in the format of the suffix, and return the path.
+
+    The folder is created.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
+    resolution: float | Literal["figure"] = "figure"
+    if path.suffix == ".png":
+        resolution = dpi
     with mpl.rc_context(paper.rc if paper else RC):
-        figure.savefig(
-            path, dpi=dpi if path.suffix == ".png" else "figure", metadata=_UNDATED[path.suffix]
-        )
+        figure.savefig(path, dpi=resolution, metadata=_UNDATED[path.suffix])
     return path

@@ -1,8 +1,8 @@
-"""A study's table in files: Markdown for reading, LaTeX for papers, JSON and CSV with all digits."""
+"""A study's table in files: Markdown to read, LaTeX for papers, JSON and CSV with all digits."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from actlab.analysis import notes, parameters, selection
 from actlab.analysis.results import Results
 from actlab.analysis.study_table import FAMILIES, NAME, StudyTable
 from actlab.analysis.wording import plural
-from actlab.config.values import in_full
+from actlab.config.labels import in_full
 from actlab.reports import latex
 from actlab.reports.tables import by_user, grid, sections
 from actlab.storage.files import write_atomically
@@ -23,88 +23,150 @@ MARKDOWN = "table.md"
 
 
 def to_markdown(table: StudyTable) -> str:
-    """Return table and footnotes in Markdown; a wide table is split, activations of the user are bold."""
-    head, body = grid(table)
-    parts = [("", head, body)] if len(head) <= MOST_COLUMNS else sections(table)
-    own = by_user(table)
-
+    """Return table and footnotes in Markdown; a wide table is split, the user's rows are bold."""
     # Tables
+    bold = by_user(table)
+    head, body = grid(table)
+    parts = [("", head, body)]
+    if len(head) > MOST_COLUMNS:
+        parts = sections(table)
     texts = [f"# {table.title}"]
-    for title, names, rows in parts:
+    for title, head, body in parts:
         if title:
             texts.append(f"## {title}")
-        lines = [names, ["---"] + ["---:"] * (len(names) - 1)]
-        for (first, *others), mine in zip(rows, own, strict=True):
-            lines.append([f"**{first}**" if mine else first, *others])
-        cells = [[word.replace("\n", " ") for word in line] for line in lines]
-        texts.append("\n".join(f"| {' | '.join(line)} |" for line in cells))
+        texts.append(_markdown_table(head, body, bold))
 
     # Sentences
     for title, sentences in (("Verdict", table.summary), (parameters.TITLE, table.parameters)):
         if sentences:
-            texts += [f"## {title}", "\n".join(f"- {sentence}" for sentence in sentences)]
-    return "\n\n".join([*texts, "## Notes", *table.footnotes]) + "\n"
+            lines = [f"- {sentence}" for sentence in sentences]
+            texts += [f"## {title}", "\n".join(lines)]
+    texts.append("## Notes")
+    texts += table.footnotes
+    return "\n\n".join(texts) + "\n"
+
+
+def _markdown_table(
+    head: Sequence[str], body: Sequence[Sequence[str]], bold: Sequence[bool]
+) -> str:
+    alignment = ["---"] + ["---:"] * (len(head) - 1)
+    lines = [_markdown_line(head), _markdown_line(alignment)]
+    for row, is_bold in zip(body, bold, strict=True):
+        label, *cells = row
+        if is_bold:
+            label = f"**{label}**"
+        lines.append(_markdown_line([label, *cells]))
+    return "\n".join(lines)
+
+
+def _markdown_line(cells: Sequence[str]) -> str:
+    text = " | ".join(cells).replace("\n", " ")  # a cell is a single line
+    return f"| {text} |"
 
 
 def to_latex(table: StudyTable) -> str:
-    """Return a LaTeX table for each metric: median, published value, difference to the reference, Holm's p."""
-    bold = {number for number, mine in enumerate(by_user(table)) if mine}
+    """Return a LaTeX table for each metric.
+
+    Its columns are median, published value, difference to the reference and Holm's p.
+    """
+    # The user's rows, and the study's name as a part of labels
+    bold = {number for number, is_own in enumerate(by_user(table)) if is_own}
     study = "".join(c if c.isascii() and c.isalnum() else "-" for c in table.study)
-    written: list[str] = []
+
+    latex_tables: list[str] = []
     for title, head, body in sections(table, brief=True)[1:]:
-        label = f"tab:{study}-{len(written) + 1}"
-        names = [name.removesuffix("\nmean [interval]") for name in head]  # the caption says so
-        written.append(latex.table(names, body, bold, _latex_caption(table, title, names), label))
-    return latex.with_packages(written)
+        # The caption explains the columns
+        names = [name.removesuffix("\nmean [interval]") for name in head]
+        caption = _latex_caption(table, title, names)
+        label = f"tab:{study}-{len(latex_tables) + 1}"
+        latex_tables.append(latex.table(names, body, bold, caption, label))
+    return latex.with_packages(latex_tables)
 
 
 def _latex_caption(table: StudyTable, title: str, head: Iterable[str]) -> str:
-    names = [name.partition("\n")[0] for name in head]
+    columns = [name.partition("\n")[0] for name in head]
     reference = table.reference_text
-    said = [f"{table.title}: {title}.", f"Median over seeds {notes.spans(table.seeds)} [interval]."]
-    if f"difference to {reference}" in names:
+
+    # Columns
+    sentences = [
+        f"{table.title}: {title}.",
+        f"Median over seeds {notes.spans(table.seeds)} [interval].",
+    ]
+    if f"difference to {reference}" in columns:
         interval = "mean of pairs [uncorrected 95 % interval of the sign-flip test]"
-        said.append(f"Difference to {reference}: {interval}.")
-    if "p" in names:
-        counts = [(table.correction(family).comparisons, family) for family in FAMILIES]
-        families = " and ".join(f"{number} {family}" for number, family in counts if number)
-        looks = f" and for {table.looks + 1} looks" if table.looks else ""
-        said.append(
-            f"p: sign-flip test, alone and corrected by Holm within {families} comparisons{looks}."
-        )
+        sentences.append(f"Difference to {reference}: {interval}.")
+    if "p" in columns:
+        sentences.append(_correction_text(table))
+
+    # State of the study
     if table.ended < table.planned:
-        said.append(f"Unfinished: {table.ended} of {table.planned} runs.")
+        sentences.append(f"Unfinished: {table.ended} of {table.planned} runs.")
     if table.diverged:
-        said.append(f"Diverged and counted as the worst value: {plural(table.diverged, 'run')}.")
+        runs = plural(table.diverged, "run")
+        sentences.append(f"Diverged and counted as the worst value: {runs}.")
     if table.cut:
-        said.append(notes.length(table.cut))
+        sentences.append(notes.length(table.cut))
     if table.samples:
-        said.append("Trained on a sample of the data.")
-    return " ".join(said)
+        sentences.append("Trained on a sample of the data.")
+    return " ".join(sentences)
+
+
+def _correction_text(table: StudyTable) -> str:
+    """Return the sentence on what p-values are corrected for."""
+    # The number of comparisons in each family
+    families = []
+    for family in FAMILIES:
+        number = table.correction(family).comparisons
+        if number:
+            families.append(f"{number} {family}")
+
+    # Looks before the study was extended
+    looks = ""
+    if table.looks:
+        looks = f" and for {table.looks + 1} looks"
+    return (
+        "p: sign-flip test, alone and corrected by Holm within "
+        f"{' and '.join(families)} comparisons{looks}."
+    )
 
 
 def to_csv(results: Results) -> str:
-    """Return the values of all runs of all settings as CSV: errors as fractions, a diverged run as ``inf``."""
-    keys, columns, lines = results.study.keys, list(results.columns), []
+    """Return the values of all runs of all settings as CSV.
+
+    Errors are fractions, and the value of a diverged run is ``inf``.
+    """
+    keys = results.study.keys
+
+    # Add the metric of selection to the columns of the table
+    columns = list(results.columns)
     selected_by = selection.selected_by(results.study)
     if results.study.select.tune and selected_by.key not in {column.key for column in columns}:
         columns.append(selected_by)
-    for run, is_chosen in selection.ended(results):
-        point = [_in_csv(results, key, run.point[key]) for key in keys]
-        status = results.results[run.id]["status"]
-        values = [results.value(run, column) for column in columns]
-        lines.append([*point, run.seed, int(is_chosen), status, *values, run.id])
+
+    # A row for each run
+    rows = []
+    for run, is_selected in selection.ended(results):
+        row: list[Any] = [_in_csv(results, key, run.point[key]) for key in keys]
+        row += [run.seed, int(is_selected), results.results[run.id]["status"]]
+        row += [results.value(run, column) for column in columns]
+        row.append(run.id)
+        rows.append(row)
     head = [*keys, "seed", "chosen", "status", *(column.key for column in columns), "run"]
-    return pd.DataFrame(lines, columns=head).to_csv(index=False, lineterminator="\n")
+    return pd.DataFrame(rows, columns=head).to_csv(index=False, lineterminator="\n")
 
 
 def _in_csv(results: Results, key: str, value: Any) -> str:
-    return in_full(value) if isinstance(value, float) else results.text(key, value)
+    """Return a grid value as text, numbers with all digits."""
+    if isinstance(value, float):
+        return in_full(value)
+    return results.text(key, value)
 
 
 def write(table: StudyTable, results: Results, folder: Path) -> list[Path]:
-    """Write ``table.md``, ``table.json`` and ``values.csv``; return their paths. The folder is created."""
+    """Write ``table.md``, ``table.json`` and ``values.csv`` to a folder; return their paths."""
     texts = {MARKDOWN: to_markdown(table), NAME: table.to_json(), VALUES: to_csv(results)}
+    paths = []
     for name, text in texts.items():
         write_atomically(folder / name, text)
-    return [folder / name for name in texts]
+        paths.append(folder / name)
+    return paths

@@ -20,56 +20,72 @@ Part = tuple[str, list[str], list[list[str]]]  # title, header and rows
 
 def grid(table: StudyTable) -> tuple[list[str], list[list[str]]]:
     """Return header and rows of the table as text, without columns that are empty in every row."""
-    reference, shown = table.reference_text, table.shown
+    reference = table.reference_text
+    columns = table.shown
+
+    # A text for each header
     lines = []
     for row in table.rows:
         line = point(table, row) | trained(table, row)
-        for number in shown:
-            cell = row.columns[number]
+        for index in columns:
+            cell = row.columns[index]
             for head, text in _cells(cell, reference, brief=False).items():
-                line[_joined(cell.name, head)] = text
-        lines.append(line | cost(row.cost, reference))
+                line[_with_metric(cell.name, head)] = text
+        line |= cost(row.cost, reference)
+        lines.append(line)
     return _filled(lines)
 
 
 def sections(table: StudyTable, brief: bool = False) -> list[Part]:
-    """Return title, header and rows of each part: settings and costs without a title, then each metric.
+    """Return title, header and rows of each part of the table.
 
-    ``brief`` parts fit into 80 characters.
+    The first part has settings and costs and no title; each metric has a part of its own. ``brief``
+    parts fit into 80 characters.
     """
     reference = table.reference_text
     points = [point(table, row) for row in table.rows]
 
     # Settings and costs
     lines = []
-    for of_point, row in zip(points, table.rows, strict=True):
-        lines.append(of_point | trained(table, row) | cost(row.cost, reference))
+    for texts, row in zip(points, table.rows, strict=True):
+        lines.append(texts | trained(table, row) | cost(row.cost, reference))
     parts = [("", *_filled(lines))]
 
     # Each metric
-    for number in table.shown:
+    for index in table.shown:
         lines = []
-        for of_point, row in zip(points, table.rows, strict=True):
-            cell = row.columns[number]
-            lines.append(of_point | _cells(cell, reference, brief))
-        parts.append((title(table.rows[0].columns[number]), *_filled(lines)))
+        for texts, row in zip(points, table.rows, strict=True):
+            lines.append(texts | _cells(row.columns[index], reference, brief))
+        name = title(table.rows[0].columns[index])
+        parts.append((name, *_filled(lines)))
     return parts
 
 
 def title(cell: Cell) -> str:
     """Return the name of a cell's column, and whether it is the primary one."""
-    return f"{cell.name}, primary" if cell.primary else cell.name
+    if cell.primary:
+        return f"{cell.name}, primary"
+    return cell.name
 
 
 def by_user(table: StudyTable) -> list[bool]:
-    """Return for each row whether it is of an activation of the user, which is emphasised."""
+    """Return for each row whether its activation is the user's, which is emphasised."""
     return [table.is_own(row) for row in table.rows]
 
 
 def _filled(lines: Sequence[Mapping[str, str]]) -> tuple[list[str], list[list[str]]]:
     """Return header and rows without the columns that are empty in every row."""
-    head = [name for name in lines[0] if any(line[name] not in ("", NONE) for line in lines)]
-    return head, [[line[name] or NONE for name in head] for line in lines]
+    # Columns with a text
+    head = []
+    for name in lines[0]:
+        texts = {line[name] for line in lines}
+        if texts - {"", NONE}:
+            head.append(name)
+
+    rows = []
+    for line in lines:
+        rows.append([line[name] or NONE for name in head])
+    return head, rows
 
 
 def point(table: StudyTable, row: Row) -> dict[str, str]:
@@ -79,28 +95,38 @@ def point(table: StudyTable, row: Row) -> dict[str, str]:
 
 
 def trained(table: StudyTable, row: Row) -> dict[str, str]:
-    """Return selected values, settings tried, ``9 (relu 3)``, and runs, ``3 of 5, 1 diverged``, by header."""
+    """Return what was trained for a row, by header.
+
+    These are the selected values, the settings tried, ``9 (relu 3)``, and the runs, ``3 of 5, 1
+    diverged``.
+    """
     names = short_names([*row.point, *table.tuned])
     line = {}
 
-    # Selected values
-    star = "*" if row.provisional and row.settings > 1 else ""
+    # Selected values; a star marks a selection before all runs have ended
     for key in table.tuned:
         text = ""
         if key in row.chosen:
-            text = table.text(key, row.chosen[key]) + star
-            text += EDGE if key in row.edges else ""
+            text = table.text(key, row.chosen[key])
+            if row.provisional and row.settings > 1:
+                text += "*"
+            if key in row.edges:
+                text += EDGE
         line[f"{names[key]}\n(chosen)"] = text
 
     # Settings tried
-    settings = str(row.settings) if table.tried else ""
-    if settings and row.reference_settings not in (None, row.settings):
-        settings += f" ({table.reference_text} {row.reference_settings})"
+    settings = ""
+    if table.tried:
+        settings = str(row.settings)
+        if row.reference_settings not in (None, row.settings):
+            settings += f" ({table.reference_text} {row.reference_settings})"
     line["settings\ntried"] = settings
 
     # Runs
     ended = row.finished + row.diverged
-    count = str(ended) if ended == row.planned else f"{ended} of {row.planned}"
+    count = str(ended)
+    if ended != row.planned:
+        count += f" of {row.planned}"
     if row.diverged:
         count += f", {row.diverged} diverged"
     line["runs"] = count
@@ -108,21 +134,37 @@ def trained(table: StudyTable, row: Row) -> dict[str, str]:
 
 
 def cost(cost: Mapping[str, Any] | None, reference: str) -> dict[str, str]:
-    """Return time and memory of an update, by header; empty where its own or the reference's are unknown."""
-    line = {"ms per\nupdate": digits(1e3 * cost["seconds_per_update"]) if cost else ""}
+    """Return time and memory of an update, by header; the text of an unknown value is empty."""
+    cost = cost or {}
+
+    # Time in milliseconds
+    milliseconds = ""
+    if cost:
+        milliseconds = digits(1e3 * cost["seconds_per_update"])
+    line = {"ms per\nupdate": milliseconds}
+
+    # Ratios to the reference
     for head, key in (("time", "relative_to_reference"), ("memory", "bytes_relative")):
-        line[f"{head}\n/ {reference}"] = f"{cost[key]:.2f}" if cost and key in cost else ""
+        ratio = ""
+        if key in cost:
+            ratio = f"{cost[key]:.2f}"
+        line[f"{head}\n/ {reference}"] = ratio
     return line
 
 
-def _joined(name: str, head: str) -> str:
-    """Return the header of a metric's column in the whole table: the metric's name joined with ``head``."""
-    first, line, rest = head.partition("\n")
-    return f"{name}, {first}\n{rest}" if line else f"{name}\n{first}"
+def _with_metric(metric: str, head: str) -> str:
+    """Return the header of a metric's column in the grid, where it names the metric."""
+    name, _, detail = head.partition("\n")
+    if detail:
+        return f"{metric}, {name}\n{detail}"
+    return f"{metric}\n{name}"
 
 
 def _cells(cell: Cell, reference: str, brief: bool) -> dict[str, str]:
-    texts = {"median": ours(cell), "test set\n±": number(cell.sampling_error, cell)}
+    texts = {
+        "median": median_with_interval(cell),
+        "test set\n±": number(cell.sampling_error, cell),
+    }
     if brief:  # within 80 characters
         texts["published\n(ours - it)"] = published(cell)
         texts[f"difference to {reference}\nmean [interval]"] = mean_difference(cell)
@@ -142,19 +184,27 @@ def p_values(cell: Cell) -> str:
 
 def probability(cell: Cell) -> str:
     """Return the probability of being better than the reference: ``0.93 [0.71, 0.99]``."""
-    return (cell.better.text if cell.better else "") or NONE
+    if cell.better is None:
+        return NONE
+    return cell.better.text or NONE
 
 
-def ours(cell: Cell) -> str:
-    """Return median and interval, and mean and standard deviation if the paper gives a standard deviation."""
-    text = middle(cell)
-    ends = cell.interval[:2] if cell.interval else ()
-    if cell.median is not None and any(map(math.isfinite, (cell.median, *ends))):
-        text = " ".join(filter(None, [text, interval(cell)]))
-    return text if cell.mean is None else f"{text}, {plus_minus(cell, cell.mean, cell.sd)}"
+def median_with_interval(cell: Cell) -> str:
+    """Return median and interval, and mean and standard deviation if the paper gives the latter."""
+    # Median
+    text = median(cell)
+    interval_text = interval(cell)
+
+    # An interval says nothing if all of its numbers are infinite
+    values = [cell.median, *(cell.interval or ())[:2]]
+    if interval_text and cell.median is not None and any(map(math.isfinite, values)):
+        text = f"{text} {interval_text}"
+    if cell.mean is not None:
+        text = f"{text}, {plus_minus(cell, cell.mean, cell.sd)}"
+    return text
 
 
-def middle(cell: Cell) -> str:
+def median(cell: Cell) -> str:
     """Return the median."""
     return number(cell.median, cell, diverged=cell.diverged)
 
@@ -163,27 +213,29 @@ def interval(cell: Cell) -> str:
     """Return the interval of the median: ``[4.00, 4.10]``; empty for a single run."""
     if cell.interval is None or cell.n < 2:
         return ""
-    low, high = (number(end, cell, diverged=cell.diverged) for end in cell.interval[:2])
+    low = number(cell.interval.low, cell, diverged=cell.diverged)
+    high = number(cell.interval.high, cell, diverged=cell.diverged)
     return f"[{low}, {high}]"
 
 
 def published(cell: Cell) -> str:
-    """Return the published value, and the difference of ours to it."""
+    """Return the published value, and our difference to it."""
     text = plus_minus(cell, cell.published, cell.published_sd)
-    return (
-        text
-        if cell.difference is None
-        else f"{text} ({number(cell.difference, cell, signed=True)})"
-    )
+    if cell.difference is not None:
+        text = f"{text} ({number(cell.difference, cell, signed=True)})"
+    return text
 
 
 def plus_minus(column: Column, mean: float | None, sd: float | None) -> str:
     """Return a mean as printed, with its standard deviation if there is one: ``2.10 ± 0.05``."""
-    return number(mean, column) if sd is None else f"{number(mean, column)} ± {number(sd, column)}"
+    text = number(mean, column)
+    if sd is not None:
+        text = f"{text} ± {number(sd, column)}"
+    return text
 
 
 def difference(cell: Cell) -> str:
-    """Return the paired differences as `mean_difference`, then their median; `NONE` with too few for a test."""
+    """Return mean and median of the paired differences; `NONE` with too few pairs for a test."""
     if cell.pairs < FEWEST:
         return NONE
     centre = cell.paired.median
@@ -194,20 +246,32 @@ def difference(cell: Cell) -> str:
 
 
 def mean_difference(cell: Cell) -> str:
-    """Return a mean difference with its interval, ``-0.10 [-0.17, -0.03]``; `NONE` with too few for a test."""
+    """Return a mean difference with its interval, ``-0.10 [-0.17, -0.03]``.
+
+    With too few pairs for a test, the text is `NONE`.
+    """
     if cell.pairs < FEWEST:
         return NONE
-    mean, low, high = (number(of, cell, signed=True) for of in cell.paired[:3])
-    return mean if cell.paired.low is None else f"{mean} [{low}, {high}]"
+    mean, low, high = (number(value, cell, signed=True) for value in cell.paired[:3])
+    if cell.paired.low is None:
+        return mean
+    return f"{mean} [{low}, {high}]"
 
 
 def number(value: float | None, column: Column, signed: bool = False, diverged: bool = True) -> str:
-    """Return a value as `Column.text`; one that is not finite is ``diverged`` if a run did, ``never`` or ∞."""
+    """Return a value as `Column.text`.
+
+    The text of a value that is not finite is ``never`` for an epoch that no run reached,
+    ``diverged`` if a run diverged, and else ∞.
+    """
     if value is None:
         return NONE
-    # Of a diverged run, measured as such, or an epoch that no run reached
-    if not math.isfinite(value):
-        if column.is_epoch:
-            return "never"
-        return "diverged" if diverged else "∞" if value > 0 else "-∞"
-    return column.text(value, signed)
+    if math.isfinite(value):
+        return column.text(value, signed)
+
+    # Infinite values
+    if column.is_epoch:
+        return "never"
+    if diverged:
+        return "diverged"
+    return "∞" if value > 0 else "-∞"

@@ -14,9 +14,10 @@ from lightning_fabric.loggers.logger import rank_zero_experiment
 from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.utilities import rank_zero_info, rank_zero_only
 
+from actlab.config.labels import label
 from actlab.config.metrics import is_parameter, mode_of
 from actlab.config.paths import get_dotted
-from actlab.config.values import label, shareable
+from actlab.config.values import shareable
 from actlab.errors.messages import one_line
 from actlab.storage.files import regular
 from actlab.storage.logger_ids import id_in
@@ -24,7 +25,7 @@ from actlab.storage.paths import at_home
 from actlab.studies.plan import Study
 
 _HOST = "api.wandb.ai"
-PATIENCE = 30.0  # seconds to wait for W&B before the run is kept offline
+PATIENCE = 30.0  # seconds to wait for W&B before the run is stored offline
 _COUNTERS = ("epoch", "trainer/global_step")
 _COMPARED = {  # name → key of a run's config; dashboards group and filter by these
     "activation": "model.activation",
@@ -35,7 +36,7 @@ _COMPARED = {  # name → key of a run's config; dashboards group and filter by 
 
 
 class RunLogger(WandbLogger):
-    """Lightning's W&B logger with a separate run per instance, so that one process may have several.
+    """Lightning's W&B logger with a run for each instance: a process may have several.
 
     Args:
         project: where the run appears; by default ``WANDB_PROJECT``, or actlab.
@@ -43,7 +44,7 @@ class RunLogger(WandbLogger):
         save_dir: folder in which ``wandb/`` is created.
         group: runs of one group are folded together; a study's name, for example.
         tags: words for filtering.
-        offline: whether to keep the history on disk for ``wandb sync``. By default ``WANDB_MODE``
+        offline: whether to store the history on disk for ``wandb sync``. By default ``WANDB_MODE``
             decides if it is set; otherwise the run is online if an account is found
             (``WANDB_API_KEY``, or W&B's host in the netrc file).
         id: id of the run; a resumed run keeps its id. Offline, each start creates a folder with
@@ -55,8 +56,8 @@ class RunLogger(WandbLogger):
         job_type: kind of run within its group.
         system_metrics: whether to log the use of processors, memory and accelerators.
         modes: ``min`` or ``max`` for metrics, by full name or without the split; by default the
-            last word of the name decides. The summary has no best value of a metric of which
-            neither is known.
+            last word of the name decides. The summary has no best value of a metric without a
+            mode.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class RunLogger(WandbLogger):
         system_metrics: bool = False,
         modes: Mapping[str, str] | None = None,
     ) -> None:
+        # What this class adds to Lightning's
         self._mode = mode(offline)
         self._system_metrics = system_metrics
         self._logged: dict[str, list[float]] = {}
@@ -100,14 +102,18 @@ class RunLogger(WandbLogger):
     def experiment(self) -> Any:
         """The wandb run, created on first use."""
         if self._experiment is None:
+            # Start the run, with metrics over Lightning's steps
             Path(str(self.save_dir)).mkdir(parents=True, exist_ok=True)
             run = self._start_run()
             run.define_metric("trainer/global_step")
             run.define_metric("*", step_metric="trainer/global_step", step_sync=True)
             self._experiment = run
+
             # `url` of an offline run prints a warning
-            place = run.url if self._mode == "online" else run.dir
-            rank_zero_info(f"W&B ({self._mode}): {place or run.dir}")
+            address = run.dir
+            if self._mode == "online":
+                address = run.url or run.dir
+            rank_zero_info(f"W&B ({self._mode}): {address}")
         return self._experiment
 
     def __getstate__(self) -> dict[str, Any]:
@@ -119,6 +125,7 @@ class RunLogger(WandbLogger):
     def _start_run(self) -> Any:
         arguments = {**self._wandb_init, "mode": self._mode, "reinit": "create_new"}
         del arguments["anonymous"]  # deprecated by wandb
+
         # No console capture: it would redirect the process's own output once per run.
         # No metadata: command line, folders and host name are private to this machine.
         settings = wandb.Settings(
@@ -128,20 +135,24 @@ class RunLogger(WandbLogger):
             x_disable_stats=not self._system_metrics,
             init_timeout=PATIENCE,
         )
+
         if self._mode == "online":
             try:
                 return wandb.init(**arguments, settings=settings)
             except wandb.errors.Error as error:
                 self._mode = "offline"
                 rank_zero_info(f"W&B cannot be used, the run is kept offline: {one_line(error)}")
+
+        arguments["mode"] = self._mode
         del arguments["resume"]  # has no effect offline except a warning
-        return wandb.init(**arguments | {"mode": self._mode}, settings=settings)
+        return wandb.init(**arguments, settings=settings)
 
     @rank_zero_only
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
         """Record the nested config, and again at top level the keys by which runs are compared."""
         nested = shareable(params)
-        self.experiment.config.update({**compared(nested), **nested}, allow_val_change=True)
+        values = {**compared(nested), **nested}
+        self.experiment.config.update(values, allow_val_change=True)
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
@@ -153,32 +164,44 @@ class RunLogger(WandbLogger):
 
     @rank_zero_only
     def log_summary(self, values: Mapping[str, Sequence[float]], diverged: bool = False) -> None:
-        """Write the summary of the whole run: ``last/val/loss`` and ``best/val/loss`` for each metric.
+        """Write the summary of the whole run, such as ``last/val/loss`` and ``best/val/loss``.
 
-        ``values`` are in the order of the steps, including those before a resume. nan counts as the
-        worst value. For a diverged run, last and best are the worst value, as in tables.
+        Args:
+            values: in the order of the steps, including those before a resume. NaN counts as the
+                worst value.
+            diverged: whether the run diverged. Its last and best values are the worst value, as in
+                tables.
         """
-        self._logged, self._diverged = (
-            {name: list(series) for name, series in values.items()},
-            diverged,
-        )
+        self._logged = {name: list(series) for name, series in values.items()}
+        self._diverged = diverged
         self._write_summary()
 
     def _write_summary(self) -> None:
-        summary, logged = self.experiment.summary, self._logged.items()
-        for name, series in (
-            (name, series) for name, series in logged if name not in _COUNTERS and series
-        ):
+        summary = self.experiment.summary
+        for name, series in self._logged.items():
+            if name in _COUNTERS or not series:
+                continue
+
+            # A learnt parameter is neither good nor bad
             mode = mode_of(name, self._modes)
-            if is_parameter(name) or not mode:  # neither good nor bad, or unknown
+            if is_parameter(name) or not mode:
                 summary[f"last/{name}"] = series[-1]
                 continue
-            high = mode == "max"
-            known = [value for value in series if value == value]
-            best = (max if high else min)(known, default=series[-1])
-            worst = -math.inf if high else math.inf
-            summary[f"last/{name}"] = worst if self._diverged else series[-1]
-            summary[f"best/{name}"] = worst if self._diverged else best
+
+            # Values that are not numbers are no best value
+            numbers = [value for value in series if not math.isnan(value)]
+            if mode == "max":
+                best = max(numbers, default=series[-1])
+                worst = -math.inf
+            else:
+                best = min(numbers, default=series[-1])
+                worst = math.inf
+
+            last = series[-1]
+            if self._diverged:
+                last = best = worst
+            summary[f"last/{name}"] = last
+            summary[f"best/{name}"] = best
 
     @rank_zero_only
     def finalize(self, status: str) -> None:
@@ -186,7 +209,8 @@ class RunLogger(WandbLogger):
         super().finalize(status)
         if self._experiment is not None:
             self._write_summary()
-            self._id = self._wandb_init["id"] = self.experiment.id
+            self._id = self.experiment.id
+            self._wandb_init["id"] = self._id
             self.experiment.finish(exit_code=0 if status == "success" else 1)
             self._experiment = None
 
@@ -199,35 +223,64 @@ def publish(
     rows: Sequence[Sequence[str]],
     stage: str = "",
 ) -> None:
-    """Log a study's table and PNG pictures as a run of its group; ``stage`` is the name of an earlier stage."""
+    """Log a study's table and PNG pictures as a run of its group.
+
+    Args:
+        study: the study.
+        folder: folder of the run.
+        pictures: paths of PNG files.
+        head: header of the table.
+        rows: its rows.
+        stage: name of an earlier stage; empty for the last one.
+    """
+    # Start the run
+    name = f"{study.name}-{stage}-report" if stage else f"{study.name}-report"
     logger = RunLogger(
-        name="-".join(filter(None, (study.name, stage, "report"))),
+        name=name,
         save_dir=str(folder),
         group=study.name,
         tags=study.tags,
         job_type="report",
         id=id_in(folder),
     )
-    images = {f"figures/{path.stem}": wandb.Image(str(path)) for path in pictures}
-    table = wandb.Table(columns=list(head), data=[list(row) for row in rows])
-    logger.experiment.log({"table": table, **images})
+
+    # Log table and pictures
+    table = wandb.Table(columns=list(head), data=list(map(list, rows)))
+    contents: dict[str, Any] = {"table": table}
+    for path in pictures:
+        contents[f"figures/{path.stem}"] = wandb.Image(str(path))
+    logger.experiment.log(contents)
     logger.finalize("success")
 
 
 def compared(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what runs are compared by: activation, learning rate, dropout and seed, if the config has them."""
-    values = {name: get_dotted(config, key) for name, key in _COMPARED.items()}
-    known = {name: value for name, value in values.items() if value is not None}
-    return {name: label(value) if name == "activation" else value for name, value in known.items()}
+    """Return activation, learning rate, dropout and seed of a config, if it has them.
+
+    Dashboards compare runs by these.
+    """
+    values = {}
+    for name, key in _COMPARED.items():
+        value = get_dotted(config, key)
+        if value is None:
+            continue
+        if name == "activation":
+            value = label(value)
+        values[name] = value
+    return values
 
 
 def mode(offline: bool | None = None) -> str:
     """Return W&B's mode: as requested, else ``WANDB_MODE``, else online if an account is found."""
     if offline is not None:
         return "offline" if offline else "online"
-    if given := os.environ.get("WANDB_MODE"):
-        return "offline" if given == "dryrun" else given
-    return "online" if os.environ.get("WANDB_API_KEY") or _in_netrc() else "offline"
+
+    # Without a request
+    environment_mode = os.environ.get("WANDB_MODE")
+    if environment_mode:
+        return "offline" if environment_mode == "dryrun" else environment_mode
+    if os.environ.get("WANDB_API_KEY") or _in_netrc():
+        return "online"
+    return "offline"
 
 
 def default_entity() -> str:
@@ -236,8 +289,10 @@ def default_entity() -> str:
 
 
 def _in_netrc() -> bool:
+    """Return whether the netrc file has an account at W&B's host."""
+    address = os.environ.get("WANDB_BASE_URL", "").partition("//")[2]
+    host = address.partition("/")[0] or _HOST
     path = at_home(os.environ.get("NETRC", "~/.netrc"))
-    host = os.environ.get("WANDB_BASE_URL", _HOST).partition("//")[2].partition("/")[0] or _HOST
     try:
         return host in netrc.netrc(regular(path)).hosts
     except (OSError, netrc.NetrcParseError):

@@ -1,1 +1,1 @@
-"""Process-level support for training: signals, calls of third-party code, matmul backends, module modes."""
+"""The process around training: signals, third-party code, matmul backends, modes of modules."""

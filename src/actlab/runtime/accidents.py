@@ -16,7 +16,8 @@ from actlab.errors.messages import described
 # state.
 harmed = False
 _LIBRARIES = re.compile(
-    r"(?i)CUBLAS|CUDNN|CUSOLVER|NCCL|MIOPEN|(CUDA|HIP|MPS) error|C\+\+ compil|DataLoader (worker \(|timed out)"
+    r"(?i)CUBLAS|CUDNN|CUSOLVER|NCCL|MIOPEN|(CUDA|HIP|MPS) error|C\+\+ compil"
+    r"|DataLoader (worker \(|timed out)"
 )
 
 
@@ -26,18 +27,22 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def is_accident(error: BaseException) -> bool:
-    """Return whether the same call may succeed at another time: no verdict follows from such an error."""
-    compilers = any(
-        kind.__module__.startswith(("torch._inductor", "triton")) for kind in type(error).__mro__
-    )
-    of_machine = compilers or isinstance(error, torch.AcceleratorError | OSError | SubprocessError)
-    if of_machine or is_out_of_memory(error) or _LIBRARIES.search(str(error)):
+    """Return whether the same call may succeed at another time, so that no verdict follows."""
+    # Errors of the machine
+    if isinstance(error, torch.AcceleratorError | OSError | SubprocessError):
         return True
+    if is_out_of_memory(error) or _LIBRARIES.search(str(error)):
+        return True
+
+    # Errors of compilers
+    for kind in type(error).__mro__:
+        if kind.__module__.startswith(("torch._inductor", "triton")):
+            return True
     return error.__cause__ is not None and is_accident(error.__cause__)
 
 
 def check_device(error: BaseException) -> None:
-    """Raise `LostDeviceError` for an error after which every call on the accelerator fails, as an assert."""
+    """Raise `LostDeviceError` for an error, as an assert, after which the accelerator fails."""
     if isinstance(error, torch.AcceleratorError) and not is_out_of_memory(error):
         raise LostDeviceError(described(error)) from error
 

@@ -1,4 +1,4 @@
-"""Denormal numbers: those below 1e-38, which a processor computes with a hundred times more slowly."""
+"""Denormal numbers, below 1e-38: a processor computes with them a hundred times more slowly."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import sys
 
 import torch
 
-_HARD = (
-    2  # omp_pause_hard of OpenMP 5.0: end the threads; the next parallel operation starts others
-)
+# omp_pause_hard of OpenMP 5.0: end the threads; the next parallel operation starts others.
+_HARD = 2
 
 
 def flush_denormals() -> None:
@@ -23,7 +22,8 @@ def flush_denormals() -> None:
     # A thread keeps the setting of the moment when it was started, as in a notebook that has used
     # torch before.
     if sys.platform == "linux":
-        # Through it torch's is found, also if others are loaded
-        openmp = ctypes.CDLL(torch._C.__file__)
-        if pause := getattr(openmp, "omp_pause_resource_all", None):
+        # This library finds torch's OpenMP, also if others are loaded.
+        library = ctypes.CDLL(torch._C.__file__)
+        pause = getattr(library, "omp_pause_resource_all", None)
+        if pause is not None:
             pause(_HARD)

@@ -13,16 +13,16 @@ from lightning_fabric.utilities import rank_zero
 from actlab.runtime.machine import hardware
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"  # environment variable: the accelerators that a process sees
-graphs: bool | None = (
-    None  # whether updates are replayed as CUDA graphs; None: where they were shown right
-)
+# Whether updates are replayed as CUDA graphs; None: on devices that have shown graphs to be right.
+graphs: bool | None = None
 _GIB = 2**30
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # mallopt(3)
+_M_TRIM_THRESHOLD = -1  # of mallopt(3)
+_M_MMAP_THRESHOLD = -3
 
 
 @contextmanager
 def threads(number: int) -> Iterator[None]:
-    """Set the number of torch's threads within a ``with`` block; training has one, for equal digits."""
+    """Set the number of torch's threads within a block; training has one, for equal digits."""
     # A second thread gains at most a quarter on an idle machine and loses much more on a busy one,
     # by waiting.
     before = torch.get_num_threads()
@@ -34,29 +34,29 @@ def threads(number: int) -> Iterator[None]:
 
 
 def accelerators() -> list[str]:
-    """Return the names of this machine's accelerators, as values of `VISIBLE`, by falling free memory.
+    """Return the names of accelerators, as values of `VISIBLE`, by falling free memory.
 
     Of several GPUs, those with less than 1 GiB are left out, unless all are. CUDA shows a process
     only the first of several slices of a GPU (MIG), so their names are not counted.
     """
-    visible = os.environ.get(VISIBLE, "")
+    visible = os.environ.get(VISIBLE)
     names = visible.split(",") if visible else []
-    if "MIG-" in visible:
+    if visible and "MIG-" in visible:
         return names
-    number = torch.accelerator.device_count()
-    names = names[:number] or [str(device) for device in range(number)]
-    if number < 2:
+    devices = range(torch.accelerator.device_count())
+    names = names[: len(devices)] or [str(device) for device in devices]
+    if len(devices) < 2:
         return names
 
-    # Whole GiB, so that devices without work keep their order
-    free = [free_memory(device) // _GIB for device in range(number)]
-    order = sorted(range(number), key=lambda device: -free[device])
+    # Order by whole GiB, so that devices without work keep their order.
+    free = [free_memory(device) // _GIB for device in devices]
+    order = sorted(devices, key=lambda device: -free[device])
     usable = [device for device in order if free[device]] or order
     return [names[device] for device in usable]
 
 
 def free_memory(device: int) -> int:
-    """Return the free bytes of a GPU's memory; 0 if this process cannot use the GPU, or without CUDA."""
+    """Return the free bytes of a GPU's memory; 0 without CUDA or if this process cannot use it."""
     if not torch.cuda.is_available():
         return 0
     try:
@@ -66,9 +66,9 @@ def free_memory(device: int) -> int:
 
 
 def peak_share() -> float:
-    """Return the share of the GPU's memory that this process used at most since the last call; 0 on a CPU.
+    """Return the largest share of the GPU's memory in use since the last call; 0 on a CPU.
 
-    The whole is what other processes leave free.
+    The whole is the memory that other processes leave free.
     """
     if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return 0.0
@@ -94,13 +94,13 @@ def name_of(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else hardware()
 
 
-def keep_freed() -> bool:
-    """Let glibc keep freed memory (up to 2 GiB) for the next update; return whether it does."""
+def keep_freed() -> None:
+    """Let glibc keep freed memory (up to 2 GiB) for the next update, unless the user sets it."""
     # Else page faults take a fifth of an update's time (``benchmarks/stacks.py``, figure
     # ``trimmed_vs_kept``).
-    if any(name.startswith("MALLOC_") for name in os.environ):
-        return False
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
-    return bool(
-        mallopt and mallopt(_M_MMAP_THRESHOLD, _GIB) and mallopt(_M_TRIM_THRESHOLD, 2 * _GIB - 1)
-    )
+    if os.name != "posix" or any(name.startswith("MALLOC_") for name in os.environ):
+        return
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt:
+        mallopt(_M_MMAP_THRESHOLD, _GIB)
+        mallopt(_M_TRIM_THRESHOLD, 2 * _GIB - 1)

@@ -13,7 +13,7 @@ from actlab.runtime.modules import unfuse
 
 
 class StopOnSignal(Callback):
-    """Ends a Trainer within one batch after a signal, even if code swallowed the exception `Stopped`."""
+    """Ends a Trainer within one batch after a signal, even if code swallowed `Stopped`."""
 
     stackable = tested_by_steps = blocks = True
 
@@ -28,7 +28,7 @@ class StopOnSignal(Callback):
 
 
 class Unfused(Callback):
-    """Calls `unfuse` for a third-party module once it is complete, after its ``configure_model``."""
+    """Calls `unfuse` for a third-party module, which is complete after its ``configure_model``."""
 
     tested_by_steps = True
 
@@ -59,7 +59,7 @@ class PlannedLength(Callback):
         stopped = trainer.should_stop or 0 <= trainer.max_steps <= trainer.global_step
         if not (skipped or stopped) and done.completed < planned < float("inf"):
             raise RunError(
-                f"epoch {trainer.current_epoch + 1} ended after {done.completed} of {planned} training "
-                "batches without a stop request: a hook raised StopIteration, or the data loader yielded fewer "
-                "batches than its length"
+                f"epoch {trainer.current_epoch + 1} ended after {done.completed} of {planned} "
+                "training batches without a stop request: a hook raised StopIteration, or the data "
+                "loader yielded fewer batches than its length"
             )

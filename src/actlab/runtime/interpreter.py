@@ -1,4 +1,4 @@
-"""How Python starts in the processes that run users' code: with the hash seed 0, and with a safe path.
+"""How Python starts in processes that run users' code: with the hash seed 0 and a safe path.
 
 The hash of a text, and with it the order of a set, depend on a seed that Python draws for each
 process. Without a safe path, a file ``random.py`` in the current folder replaces the standard
@@ -19,7 +19,7 @@ OURS = "actlab"  # value of `SAFE_PATH` for a process that puts the current fold
 
 @contextmanager
 def started_alike() -> Iterator[None]:
-    """Let processes that start in a block have the hash seed 0 and a safe path; restore the environment."""
+    """Let processes that start in a block have the hash seed 0 and a safe path."""
     variables = {HASH_SEED: "0", SAFE_PATH: OURS}
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
@@ -34,7 +34,7 @@ def started_alike() -> Iterator[None]:
 
 
 def restart(options: Sequence[str] = ()) -> None:
-    """Replace this process by itself with the hash seed 0, a safe path and further ``options`` of Python."""
+    """Replace this process by itself with hash seed 0, a safe path and ``options`` of Python."""
     os.environ[HASH_SEED] = "0"
     if not sys.flags.safe_path:
         os.environ[SAFE_PATH] = OURS
@@ -47,14 +47,14 @@ def draws_hashes() -> bool:
 
 
 def put_folder_last() -> None:
-    """Move the current folder, which ``python -m`` puts first on Python's path, to its end, or add it there.
+    """Move the current folder to the end of Python's path, or add it there.
 
-    A path that the user made safe stays as it is.
+    ``python -m`` puts it first. A path that the user made safe stays as it is.
     """
     if sys.flags.safe_path and os.environ.get(SAFE_PATH) != OURS:
         return
-    here = str(Path.cwd())
-    if sys.path[0] in ("", here):
+    folder = str(Path.cwd())
+    if sys.path[0] in ("", folder):
         del sys.path[0]
-    if here not in sys.path:
-        sys.path.append(here)
+    if folder not in sys.path:
+        sys.path.append(folder)

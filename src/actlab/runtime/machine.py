@@ -14,18 +14,23 @@ _PACKAGES = ("actlab", "torch", "pytorch-lightning", "torchmetrics")
 
 @cache
 def versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages that affect a run's numbers, for provenance."""
+    """Return the versions of Python and of packages that affect a run's numbers, for provenance."""
     return {name: version(name) for name in _PACKAGES} | {"python": platform.python_version()}
 
 
 @cache
 def hardware() -> str:
     """Return the processor's name and number of cores, for provenance."""
+    return f"{_processor()}, {os.cpu_count()} cores"
+
+
+def _processor() -> str:
     cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    name = names[0] if names else platform.processor() or platform.machine()
-    return f"{name}, {os.cpu_count()} cores"
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 def is_busy(load: float, cores: int, share: float | None) -> bool:

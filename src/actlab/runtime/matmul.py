@@ -1,4 +1,4 @@
-"""The backend of float32 matmuls on the CPU: torch's default, or oneDNN where it is as exact and faster.
+"""The backend of float32 matmuls on the CPU: torch's default, or oneDNN if as exact and faster.
 
 On AMD processors only oneDNN uses AVX-512. Torch sends float32 matmuls to oneDNN under a setting
 that also allows bfloat16, which oneDNN uses on processors that compute with it: `is_exact` tells
@@ -16,28 +16,32 @@ import torch
 from actlab.errors.messages import unknown
 from actlab.runtime.machine import hardware
 
-DEFAULT, ONEDNN, AUTO = "default", "onednn", "auto"
+DEFAULT = "default"
+ONEDNN = "onednn"
+AUTO = "auto"
 _SETTINGS = {DEFAULT: "none", ONEDNN: "bf16"}
-LESS_EXACT = (
-    4.0  # largest error, as a multiple of the default's: room for another order of summation
-)
+# Largest error, as a multiple of the default's: room for another order of summation.
+LESS_EXACT = 4.0
 
 
 def use(route: str) -> str:
-    """Set the matmul backend of this process, ``default`` or ``onednn``; with a GPU it stays the default."""
+    """Set the matmul backend of this process, ``default`` or ``onednn``, and return it.
+
+    With a GPU it stays the default.
+    """
     if route not in _SETTINGS:
         raise unknown("matmul backend", route, [*_SETTINGS, AUTO])
-    # Lightning asks torch for one precision of all backends, which torch rejects where theirs
-    # differ.
-    route = DEFAULT if torch.cuda.is_available() else route
+    # Lightning asks torch for one precision of all backends, which torch rejects if they differ.
+    if torch.cuda.is_available():
+        route = DEFAULT
     torch.backends.mkldnn.matmul.fp32_precision = _SETTINGS[route]  # type: ignore[attr-defined]
     return route
 
 
 def backend() -> str:
     """Return the matmul backend of this process."""
-    now = torch.backends.mkldnn.matmul.fp32_precision  # type: ignore[attr-defined]
-    return ONEDNN if now == _SETTINGS[ONEDNN] else DEFAULT
+    precision = torch.backends.mkldnn.matmul.fp32_precision  # type: ignore[attr-defined]
+    return ONEDNN if precision == _SETTINGS[ONEDNN] else DEFAULT
 
 
 def for_mlps() -> str:
@@ -50,12 +54,13 @@ def for_mlps() -> str:
 def is_exact() -> bool:
     """Return whether oneDNN's products are as exact as those of the default backend."""
     source = torch.Generator().manual_seed(0)
-    left, right = (
-        torch.randn(8, 128, 784, generator=source),
-        torch.randn(8, 784, 128, generator=source),
-    )
+    left = torch.randn(8, 128, 784, generator=source)
+    right = torch.randn(8, 784, 128, generator=source)
     exact = left.double() @ right.double()
-    before, errors = backend(), {}
+
+    # Measure the error of each backend.
+    before = backend()
+    errors = {}
     try:
         for route in _SETTINGS:
             use(route)

@@ -1,4 +1,4 @@
-"""Helpers for any module: plain attributes, evaluation mode for a while, a pass that leaves it unchanged."""
+"""For any module: plain attributes, evaluation mode for a while, a pass that changes nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BARE = vars(nn.Module()).keys()  # attributes of every module
 
 
 def plain_attributes(module: nn.Module) -> dict[str, Any]:
-    """Return a module's attributes without parameters, buffers, children and the attributes of every module."""
+    """Return a module's attributes, except parameters, buffers, children and torch's own."""
     return {name: value for name, value in vars(module).items() if name not in _BARE}
 
 
@@ -28,61 +28,57 @@ def unfuse(module: nn.Module) -> None:
         if isinstance(part, nn.TransformerEncoderLayer):
             part.activation_relu_or_gelu = 0
         elif isinstance(part, nn.TransformerEncoder):
-            part.use_nested_tensor = (
-                False  # nested tensors, made of padding masks, need the fused kernel
-            )
+            # Nested tensors, made of padding masks, need the fused kernel.
+            part.use_nested_tensor = False
 
 
 @contextmanager
 def unchanged(parts: Iterable[nn.Module]) -> Iterator[None]:
-    """Run a block; then give each part its parameters, buffers and attributes back, and tensors their values.
+    """Run a block; then restore each part's parameters, buffers, attributes and values of tensors.
 
     What other objects hold, such as lists, is not restored, and neither are the parts of a part. A
     part whose first call gives it shapes keeps them.
     """
-    held: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    # Copy the dictionaries of each part.
+    dictionaries: list[tuple[dict[str, Any], dict[str, Any]]] = []
     values: list[Any] = []
     for part in parts:
-        if isinstance(part, torch.jit.ScriptModule):  # its attributes are no dictionaries
-            values += [*part.parameters(recurse=False), *part.buffers(recurse=False)]
+        part_tensors = [*part.parameters(recurse=False), *part.buffers(recurse=False)]
+        if isinstance(part, torch.jit.ScriptModule):  # its attributes are not dictionaries
+            values += part_tensors
             continue
-        if any(
-            is_lazy(own) for own in (*part.parameters(recurse=False), *part.buffers(recurse=False))
-        ):
+        if any(is_lazy(tensor) for tensor in part_tensors):
             continue
-        for of in (vars(part), part._parameters, part._buffers):
-            held.append((of, dict(of)))
-            values += of.values()
+        for attributes in (vars(part), part._parameters, part._buffers):
+            dictionaries.append((attributes, dict(attributes)))
+            values += attributes.values()
 
+    # Copy the values of tensors, each once.
     tensors = [*{id(value): value for value in values if _takes_values(value)}.values()]
     copies = [tensor.detach().clone() for tensor in tensors]
     try:
         yield
     finally:
-        for of, before in held:
-            of.clear()
-            of.update(before)
+        for attributes, before in dictionaries:
+            attributes.clear()
+            attributes.update(before)
         with torch.no_grad():
             for tensor, copy in zip(tensors, copies, strict=True):
                 tensor.copy_(copy)
 
 
 def _takes_values(value: Any) -> bool:
-    """Whether an object is a tensor that can be changed in place: not expanded, nor of a validation alone."""
-    if (
-        not isinstance(value, torch.Tensor)
-        or value.is_inference()
-        or value.layout is not torch.strided
-    ):
+    """Return whether an object is a tensor that can be changed in place, such as none expanded."""
+    if not isinstance(value, torch.Tensor) or value.is_inference():
         return False
-    return 0 not in value.stride()
+    return value.layout is torch.strided and 0 not in value.stride()
 
 
 @contextmanager
 def evaluating(
     module: nn.Module, setters: Sequence[Callable[..., Any]] = (nn.Module.train,)
 ) -> Iterator[None]:
-    """Run a block in evaluation mode without gradients; restore the mode of each submodule afterwards.
+    """Run a block in evaluation mode without gradients; then restore the mode of each submodule.
 
     ``setters`` are the methods ``train`` that only set modes: `eval`, which takes longer, is called
     for others.

@@ -19,7 +19,7 @@ SCHEMA = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 
 
 class OperatorsFirst:
-    """A finder of modules that finds none, but defines the operators when torchvision is looked for."""
+    """A finder of modules that finds none, but defines the operators before torchvision loads."""
 
     @classmethod
     def find_spec(cls, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
@@ -33,13 +33,13 @@ class OperatorsFirst:
 
 
 def watch() -> None:
-    """Define the operators before torchvision is first imported in this process; loads nothing yet."""
+    """Define the operators before torchvision is first imported in this process; load nothing."""
     if "torchvision" not in sys.modules and OperatorsFirst not in sys.meta_path:
         sys.meta_path.insert(0, OperatorsFirst)
 
 
 def define_operators(package: Path) -> None:
-    """Define the `OPERATORS`, without an implementation, unless the native extension of a package loads."""
+    """Define the `OPERATORS`, without an implementation, unless the package's extension loads."""
     import torch
 
     try:

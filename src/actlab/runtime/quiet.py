@@ -11,11 +11,10 @@ from contextlib import contextmanager
 @contextmanager
 def quiet() -> Iterator[None]:
     """Silence Lightning's messages about each run."""
-    import pytorch_lightning  # noqa: F401  (which sets the levels of its loggers when it is imported)
+    import pytorch_lightning  # noqa: F401  (an import sets the levels of its loggers)
 
-    loggers = [
-        logging.getLogger(name) for name in ("pytorch_lightning", "lightning_fabric", "lightning")
-    ]
+    names = "pytorch_lightning", "lightning_fabric", "lightning"
+    loggers = [logging.getLogger(name) for name in names]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.ERROR)

@@ -1,4 +1,7 @@
-"""Ctrl-C and SIGTERM: an exception that ends the process, and a record in case code swallows the exception."""
+"""Ctrl-C and SIGTERM: an exception that ends the process, and a record of it.
+
+Code may swallow the exception; `check` raises it again by the record.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ _told = 0.0  # time of the last report
 
 
 class Stopped(BaseException):
-    """Raised by a signal to end the process; a BaseException, so no ``except Exception`` catches it."""
+    """Raised by a signal to end the process; no ``except Exception`` catches it."""
 
     how = ""  # what was stopped, for people; empty where the command says how it is resumed
 
@@ -40,8 +43,8 @@ def stopping() -> Iterator[None]:
         raise Stopped(number)
 
     # Handlers can only be set in the main thread
-    alone = threading.current_thread() is threading.main_thread()
-    former = {n: signal.signal(n, stop) for n in (signal.SIGINT, signal.SIGTERM) if alone}
+    is_main = threading.current_thread() is threading.main_thread()
+    former = {n: signal.signal(n, stop) for n in (signal.SIGINT, signal.SIGTERM) if is_main}
     try:
         yield
     finally:
@@ -52,7 +55,7 @@ def stopping() -> Iterator[None]:
 
 @contextmanager
 def explained(how: Callable[[], str]) -> Iterator[None]:
-    """Let a stop within the block say ``how`` it is resumed, even if other code replaced the exception."""
+    """Let a stop in the block say ``how`` it is resumed, even if code replaced the exception."""
     try:
         yield
     except BaseException as error:
@@ -64,16 +67,18 @@ def explained(how: Callable[[], str]) -> Iterator[None]:
 
 
 def tell(listener: Callable[[Parts], None] | None) -> None:
-    """Make `check` report progress to ``listener``, at most once in `EVERY` seconds; None ends it."""
+    """Make `check` report progress to ``listener`` once in `EVERY` seconds; None ends it."""
     global _listener, _told
-    _listener, _told = listener, 0.0
+    _listener = listener
+    _told = 0.0
 
 
 @contextmanager
 def measured(measure: Callable[[], Parts]) -> Iterator[None]:
-    """Report within the block what ``measure`` returns, which is only called for a report, first at once."""
+    """Report within the block what ``measure`` returns; it is called for reports, first at once."""
     global _measure, _told
-    _measure, _told = measure, 0.0
+    _measure = measure
+    _told = 0.0
     try:
         yield
     finally:
@@ -82,14 +87,16 @@ def measured(measure: Callable[[], Parts]) -> Iterator[None]:
 
 @contextmanager
 def preparing() -> Iterator[None]:
-    """Report progress while a block prepares data, which may wait for networks and locks; print the wait."""
-    over, begun = threading.Event(), time.monotonic()
+    """Report progress while a block prepares data, which may wait; print how long it waits."""
+    over = threading.Event()
+    start = time.monotonic()
 
     def watch() -> None:
         due = SILENT
         while not over.wait(EVERY):
             report(())
-            if (passed := time.monotonic() - begun) >= due:
+            passed = time.monotonic() - start
+            if passed >= due:
                 print(f"preparing the data: {passed:.0f} s so far\n", end="", flush=True)
                 due = 2 * passed
 
@@ -103,7 +110,7 @@ def preparing() -> Iterator[None]:
 
 
 def report(parts: Parts) -> None:
-    """Pass runs in training, with their completed fractions, to the listener of this process, if any."""
+    """Pass runs in training, with their completed fractions, to the listener of this process."""
     if _listener is not None:
         _listener(parts)
 
@@ -113,6 +120,9 @@ def check() -> None:
     global _told
     if _requested:
         raise Stopped(_requested[0])
-    if _listener is not None and (now := time.monotonic()) - _told >= EVERY:
+    if _listener is None:
+        return
+    now = time.monotonic()
+    if now - _told >= EVERY:
         _told = now
-        report(_measure() if _measure is not None else ())
+        report(() if _measure is None else _measure())

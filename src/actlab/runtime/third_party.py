@@ -17,7 +17,7 @@ _AMBIGUOUS = (StopIteration, OSError)
 
 @contextmanager
 def calling() -> Iterator[None]:
-    """Run third-party code; raise `RunError` for a changed default dtype and for ambiguous exceptions."""
+    """Run third-party code; raise `RunError` for a changed default dtype or unclear exceptions."""
     dtype = torch.get_default_dtype()
     try:
         yield
@@ -28,6 +28,6 @@ def calling() -> Iterator[None]:
         torch.set_default_dtype(dtype)
         if changed != dtype:  # whatever was raised may follow from it
             raise RunError(
-                f"an activation, network or task set torch's default dtype to {changed}, from {dtype}: do not "
-                "change the default; set trainer.precision in the config instead"
+                f"an activation, network or task set torch's default dtype to {changed}, from "
+                f"{dtype}: do not change the default; set trainer.precision in the config instead"
             )

@@ -18,7 +18,10 @@ _CAPTION = (
     "failed. Open circles: over the other tasks alone. {markers}Other data, tasks and sizes may "
     "order activations otherwise."
 )
-_WIDTH, _ROW, _HEAD = 6.75, 0.22, 0.62  # inches
+# Inches: the width, the height of a row of a panel, and the height of its other parts
+_WIDTH = 6.75
+_ROW = 0.22
+_HEAD = 0.62
 _COLUMNS = 4
 # Of the data sets of a panel
 _MARKERS = {"o": "circles", "s": "squares", "^": "triangles", "D": "diamonds"}
@@ -71,7 +74,8 @@ def _markers(drawn: Mapping[str, Mapping[str, Ratios]]) -> str:
         if len(by_data) > 1:
             task = name.partition(",")[0].capitalize()
             pairs = zip(by_data, _MARKERS.values(), strict=False)
-            sentences[task] = f"{task}: {', '.join(map(' '.join, pairs))}. "
+            parts = [f"{data} {marker}" for data, marker in pairs]
+            sentences[task] = f"{task}: {', '.join(parts)}. "
     return "".join(sentences.values())
 
 
@@ -86,14 +90,20 @@ def _draw_panel(
     ax.set_title(name)
     ax.axvline(1, color=style.GREY, lw=0.8, zorder=1)
 
-    low, high = 0.99, 1.01
+    # Data sets below each other in the row of an activation, with a marker of its own for each
+    low = 0.99
+    high = 1.01
     for number, (ratios, marker) in enumerate(zip(by_data.values(), cycle(_MARKERS))):
         offset = 0.7 * ((number + 0.5) / len(by_data) - 0.5)
         for row, standing in enumerate(scoreboard.standings):
             label = standing.label
             if label not in ratios:
                 continue
-            y, ratio, colour = row + offset, ratios[label], colours[label]
+            y = row + offset
+            colour = colours[label]
+            ratio = ratios[label]
+
+            # A cross at the right for an activation that failed
             if ratio is None:
                 at_right = ax.get_yaxis_transform()
                 ax.plot(0.97, y, "x", color=colour, transform=at_right, ms=3.5, mew=1)
@@ -102,8 +112,10 @@ def _draw_panel(
             ax.hlines(y, ratio.low, ratio.high, color=colour, lw=1.4, zorder=2)
             inside = "white" if name == OVER and standing.failures else colour
             ax.plot(ratio.value, y, marker, color=colour, mfc=inside, ms=3, zorder=3)
-            low, high = min(low, ratio.low), max(high, ratio.high)
+            low = min(low, ratio.low)
+            high = max(high, ratio.high)
 
+    # Show all intervals
     style.show_ratios(ax, low, high, most=3)
     margin = (high / low) ** 0.06
     ax.set_xlim(low / margin, high * margin)

@@ -19,7 +19,8 @@ NAME = "scoreboard"  # of the files, without suffix
 
 def write(scoreboard: Scoreboard, folder: Path) -> list[Path]:
     """Write the page, its numbers and the figure as SVG and PNG; return the paths."""
-    page, numbers = folder / f"{NAME}.md", folder / f"{NAME}.json"
+    page = folder / f"{NAME}.md"
+    numbers = folder / f"{NAME}.json"
     write_atomically(page, to_markdown(scoreboard))
     write_atomically(numbers, to_json(scoreboard))
     with mpl.rc_context(style.RC):
@@ -30,8 +31,10 @@ def write(scoreboard: Scoreboard, folder: Path) -> list[Path]:
 def to_markdown(scoreboard: Scoreboard) -> str:
     """Return a table of ratios, a sentence for each activation, and how to read both."""
     columns = panels(scoreboard)
-    lines = [f"| | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+    rule = "|---" * (len(columns) + 1)
+    lines = [f"| | {' | '.join(columns)} |", f"{rule}|"]
 
+    # A row for each activation
     for standing in scoreboard.standings:
         edges = {score.name for score in standing.on if score.edge}
         cells = [standing.label]
@@ -44,10 +47,12 @@ def to_markdown(scoreboard: Scoreboard) -> str:
             cells.append(text)
         lines.append(f"| {' | '.join(cells)} |")
 
+    # How to read the table, and each activation in words
     seeds = "with the interval of other seeds (95 %)"
     edge = f"{EDGE}: the chosen setting is an end of what was tried"
     lines += ["", f"Error divided by that of {scoreboard.reference}, {seeds}.{edge}.", ""]
-    lines += [f"- {sentence(standing, scoreboard.reference)}" for standing in scoreboard.standings]
+    for standing in scoreboard.standings:
+        lines.append(f"- {sentence(standing, scoreboard.reference)}")
     return "\n".join(lines) + "\n"
 
 

@@ -51,13 +51,20 @@ def planned(
             plans[name] = planned_task(name, task, [first], activations, smoke=True)
             continue
 
-        reasons = {data: missing(data_set, folder) for data, data_set in task.data.items()}
-        available = [data for data, reason in reasons.items() if not reason]
-        for data, reason in reasons.items():
+        # Look for the data of each data set
+        available = []
+        for data, data_set in task.data.items():
+            reason = missing(data_set, folder)
             if reason:
                 left_out.append(f"left out: {name}, {data}: {reason}")
+            else:
+                available.append(data)
+
+        # A task needs its first data set, which selects settings
         if first in available:
             plans[name] = planned_task(name, task, available, activations, folder)
+
+    # Without any task
     if not plans:
         guide = "docs/guide/scoreboard.md"
         raise ActlabError(f"--data: expected a folder with data of a task. See {guide}.")
@@ -70,6 +77,7 @@ def missing(data_set: DataSet, folder: Path | None) -> str:
     Raises:
         ActlabError: if the content of its file is not the content that the scoreboard states.
     """
+    # Whether the file is there
     if not data_set.file:
         return ""
     if folder is None:
@@ -78,6 +86,7 @@ def missing(data_set: DataSet, folder: Path | None) -> str:
     if not file.exists():
         return f"{data_set.file} is not in the folder of --data"
 
+    # Whether its content is valid
     expected = data_set.sha256
     if expected:
         digest = digest_of(file)
@@ -104,6 +113,7 @@ def planned_task(
         folder: with the data; None for samples, or for a task that needs none.
         smoke: train briefly on samples.
     """
+    # The study on the first data set
     first, *further = data
     study = load(
         task.study,

@@ -24,7 +24,7 @@ class Runs:
     values: list[float]  # the worst value for runs that failed
     errors: list[float]  # of the runs that succeeded, above 0 and low if good; empty if most failed
     edge: bool  # whether the selected setting is an end of what was tried
-    own: bool  # whether the activation is the user's
+    by_user: bool  # whether the activation is the user's
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,10 @@ class Comparison:
 
     def effect(self, label: str, reference: str) -> Effect | None:
         """Return the effect of the runs that succeeded; None if most runs of one side failed."""
-        runs, others = self.runs.get(label), self.runs.get(reference)
-        if runs and others:
-            return statistic.effect(runs.errors, others.errors)
+        runs = self.runs.get(label)
+        reference_runs = self.runs.get(reference)
+        if runs and reference_runs:
+            return statistic.effect(runs.errors, reference_runs.errors)
         return None
 
 
@@ -100,11 +101,11 @@ def load(user_tables: Mapping[DataName, StudyTable] | None = None) -> Scoreboard
     del labels[stated.reference]
     standings = sorted((_standing(label, comparisons) for label in labels), key=_order)
 
-    # Compare each activation with the best, which any of the others may be
-    best, *rest = standings
-    level = LEVEL / max(1, len(rest))
+    # Compare each activation with the best; any activation may be the best, so correct the level
+    best, *further = standings
+    level = LEVEL / max(1, len(further))
     ordered = [best]
-    for standing in rest:
+    for standing in further:
         over = _over_tasks(standing.label, best.label, comparisons, level)
         if over:
             standing = replace(standing, against_best=over.here)
@@ -142,13 +143,13 @@ def _comparison(
         if row.primary.values:
             runs[label] = _runs(row, column, table.is_own(row))
 
-    words = joined(f"{task}: {data}", part)
+    comparison_name = joined(f"{task}: {data}", part)
     if stated.points_are_data:
         data += f" {part}"
-    return Comparison(words, task, data, column.goal, runs)
+    return Comparison(comparison_name, task, data, column.goal, runs)
 
 
-def _runs(row: Row, column: Column, own: bool) -> Runs:
+def _runs(row: Row, column: Column, by_user: bool) -> Runs:
     """Return the runs of a row, with failures as the column counts them."""
     cell = row.primary
     values = column.ranked_as(cell.values.values(), column.samples)
@@ -158,39 +159,38 @@ def _runs(row: Row, column: Column, own: bool) -> Runs:
     if not column.failed(cell.median, column.samples):
         unit = 0.0 if column.scale == "decibels" else 1.0
         errors = [column.divided(value, unit) for value in values if math.isfinite(value)]
-    return Runs(values, errors, bool(row.edges), own)
+    return Runs(values, errors, bool(row.edges), by_user)
 
 
 def _standing(label: str, comparisons: Sequence[Comparison]) -> Standing:
     """Return an activation compared with the reference."""
     reference = definition.load().reference
     compared_in = [comparison for comparison in comparisons if label in comparison.runs]
-    own = any(comparison.runs[label].own for comparison in compared_in)
+    by_user = any(comparison.runs[label].by_user for comparison in compared_in)
 
     # Score it on each data set
     scores = []
     for comparison in compared_in:
         runs = comparison.runs[label]
         effect = comparison.effect(label, reference)
-        ratio = statistic.within(effect) if effect else None
-        failed = sum(map(math.isinf, runs.values))
-        win = better(runs.values, comparison.runs[reference].values, comparison.goal, test=own)
-        scores.append(
-            Score(
-                comparison.name,
-                ratio,
-                len(runs.values),
-                failed,
-                runs.edge,
-                win.probability,
-                win.p,
-            )
+        reference_values = comparison.runs[reference].values
+        superiority = better(runs.values, reference_values, comparison.goal, test=by_user)
+        score = Score(
+            name=comparison.name,
+            ratio=statistic.within(effect) if effect else None,
+            runs=len(runs.values),
+            failed=sum(map(math.isinf, runs.values)),
+            edge=runs.edge,
+            better=superiority.probability,
+            p=superiority.p,
         )
+        scores.append(score)
 
     # Correct p over all data sets
     corrected = holm([score.p for score in scores])
     scores = [replace(score, p=p) for score, p in zip(scores, corrected, strict=True)]
-    return Standing(label, own, _over_tasks(label, reference, comparisons), tuple(scores))
+    over = _over_tasks(label, reference, comparisons)
+    return Standing(label, by_user, over, tuple(scores))
 
 
 def _over_tasks(
@@ -201,12 +201,12 @@ def _over_tasks(
     for comparison in comparisons:
         effect = comparison.effect(label, reference)
         if effect:
-            of_task = effects.setdefault(comparison.task, {})
-            of_task.setdefault(comparison.data, []).append(effect)
+            task_effects = effects.setdefault(comparison.task, {})
+            task_effects.setdefault(comparison.data, []).append(effect)
 
     tasks = []
-    for of_task in effects.values():
-        tasks.append([statistic.mean_of(parts) for parts in of_task.values()])
+    for task_effects in effects.values():
+        tasks.append([statistic.mean_of(parts) for parts in task_effects.values()])
     return statistic.over_tasks(tasks, definition.load().equivalence, level)
 
 

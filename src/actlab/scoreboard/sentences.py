@@ -38,6 +38,7 @@ def _details(standing: Standing, rank: int, scoreboard: Scoreboard) -> list[str]
 
 def sentence(standing: Standing, reference: str) -> str:
     """Return how an activation compares with the reference over tasks, in words."""
+    # Compare over tasks, or else name the data sets
     words = [f"{standing.label}:"]
     scored = [score.name for score in standing.on if score.ratio]
     over = standing.over
@@ -48,6 +49,8 @@ def sentence(standing: Standing, reference: str) -> str:
         words.append(f"practically equal with a probability of {over.equivalent:.2f}.")
     elif scored:
         words.append(f"only on {'; '.join(scored)}, which says nothing over tasks.")
+
+    # Name failures
     if standing.failures:
         words.append(f"Failed on {'; '.join(standing.failures)}.")
     return " ".join(words)
@@ -64,6 +67,8 @@ def verdict(score: Score, reference: str) -> str:
         if score.p < LEVEL:
             word = "better" if (score.better or 0) > 0.5 else "worse"
         words.append(f"{word}, p {p_text(score.p)} after Holm's correction")
+
+    # Count failed runs
     if score.failed:
         words.append(f"{score.failed} of {score.runs} runs failed")
     return "; ".join(words) + "."
@@ -71,6 +76,7 @@ def verdict(score: Score, reference: str) -> str:
 
 def smoke_lines(user_tables: Mapping[DataName, StudyTable]) -> list[str]:
     """Return the values of smoke runs without a comparison, and what whole runs add."""
+    # Values of the smoke runs
     lines = ["", f"Smoke scoreboard. {SMOKE}"]
     for name, table in user_tables.items():
         for part, rows in table.points:
@@ -83,6 +89,7 @@ def smoke_lines(user_tables: Mapping[DataName, StudyTable]) -> list[str]:
                 runs = plural(cell.n, "run")
                 lines.append(f"{data}: {table.label(row)}, {cell.metric} {value}, {runs}")
 
+    # Show what whole runs add
     scoreboard = scores.load()
     example = sentence(scoreboard.standings[0], scoreboard.reference)
     lines.append(

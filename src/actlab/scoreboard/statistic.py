@@ -26,7 +26,8 @@ import numpy as np
 from actlab.analysis.statistics import LEVEL, Array
 from actlab.analysis.wording import digits
 
-DATASETS, TASKS = 0.5, 1.0  # scales of the priors of σ and τ
+DATASETS = 0.5  # scale of the prior of σ
+TASKS = 1.0  # scale of the prior of τ
 POINTS = 48  # of the grid along each standard deviation, each of the same prior probability
 DRAWS = 20_000  # of the posterior
 FEWEST_RUNS = 4  # with fewer the variance of a mean, from t, is infinite
@@ -125,7 +126,8 @@ def posterior(tasks: Tasks) -> Array:
 
     # Combine the data sets of each task
     log_likelihood = np.zeros(sigma.size)
-    means, variances = [], []
+    means = []
+    variances = []
     for effects in tasks:
         task_means, task_variances = np.array(effects).T[..., None]
         mean, precision, fit = _combined(task_means, task_variances + sigma)

@@ -22,25 +22,34 @@ _READING = (
 
 def of_studies(studies: Sequence[StudyTable], title: str = "") -> str:
     """Return the table; by default its title names what the studies compared."""
+    # A heading for each grid point, then its rows
     lines: list[list[str]] = []
     bold: set[int] = set()
     for study in studies:
+        if not _has_columns(study):
+            continue
         for point, rows in study.points:
             lines.append([_heading(study, point, rows[0].primary)])
             for row in rows:
                 if study.is_own(row):
                     bold.add(len(lines))
                 lines.append([study.label(row), *_cells(row.primary)])
+
     table = latex.table(_HEAD, lines, bold, _caption(studies, title), "tab:studies")
     return latex.with_packages([table])
 
 
+def _has_columns(study: StudyTable) -> bool:
+    """Return whether a table has columns; it has none if no finished run recorded their metrics."""
+    return bool(study.rows[0].columns)
+
+
 def _heading(study: StudyTable, point: str, cell: Cell) -> str:
     """Return the heading of some rows: ``study: point, column, reference relu``."""
-    reference = study.reference
-    if reference:
-        reference = f"reference {reference}"
-    return f"{study.study}: {joined(point, cell.name, reference)}"
+    parts = [point, cell.name]
+    if study.reference:
+        parts.append(f"reference {study.reference}")
+    return f"{study.study}: {joined(*parts)}"
 
 
 def _cells(cell: Cell) -> list[str]:
@@ -51,8 +60,14 @@ def _cells(cell: Cell) -> list[str]:
 
 def _caption(studies: Sequence[StudyTable], title: str) -> str:
     """Return the title, how to read the table, and which studies differ from complete ones."""
-    unfinished, diverged, on_samples = [], [], []
+    # Studies by what sets them apart
+    without_columns = []
+    unfinished = []
+    diverged = []
+    on_samples = []
     for study in studies:
+        if not _has_columns(study):
+            without_columns.append(study.study)
         if study.ended < study.planned:
             unfinished.append(f"{study.study} ({study.ended} of {plural(study.planned, 'run')})")
         if study.diverged:
@@ -60,13 +75,17 @@ def _caption(studies: Sequence[StudyTable], title: str) -> str:
         if study.on_samples:
             on_samples.append(study.study)
 
+    # A sentence on each kind
     remarks = {
+        "Left out without a recorded metric": without_columns,
         "Unfinished": unfinished,
         "Diverged, counted as the worst value": diverged,
         "On samples or a part of the data": on_samples,
     }
     sentences = [f"{title or _title(studies)}.", _READING]
-    sentences += [f"{remark}: {', '.join(names)}." for remark, names in remarks.items() if names]
+    for remark, names in remarks.items():
+        if names:
+            sentences.append(f"{remark}: {', '.join(names)}.")
     return " ".join(sentences)
 
 
@@ -74,5 +93,6 @@ def _title(studies: Sequence[StudyTable]) -> str:
     """Return what was compared: the title of a single study, or the values of several."""
     if len(studies) == 1:
         return studies[0].title
-    labels = dict.fromkeys(labels_of(studies).values())
-    return f"{', '.join(labels)} in {len(studies)} studies"
+    labels = labels_of(studies)
+    names = dict.fromkeys(labels.values())
+    return f"{', '.join(names)} in {len(studies)} studies"

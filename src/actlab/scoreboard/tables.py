@@ -9,7 +9,8 @@ from typing import Any
 
 from actlab.analysis import study_table
 from actlab.analysis.study_table import Row, StudyTable
-from actlab.config.values import printer, value_key
+from actlab.config.labels import printer
+from actlab.config.values import value_key
 from actlab.scoreboard import definition
 from actlab.storage.files import DamagedError
 from actlab.storage.resources import resource
@@ -62,18 +63,19 @@ def of_scoreboard(user_tables: Mapping[DataName, StudyTable]) -> dict[DataName, 
     tables = {}
     for task_name, task in definition.load().tasks.items():
         for data_name, data_set in task.data.items():
+            # Read the stored table and submissions
             file = resource(data_set.table) / study_table.NAME
             table = study_table.read(file, "reinstall actlab")
             rows = [*table.rows, *submitted_rows(task_name, data_name)]
-            own: tuple[str, ...] = ()
+            users: tuple[str, ...] = ()
 
             # Add the user's rows
             user_table = user_tables.get((task_name, data_name))
             if user_table:
                 rows += user_table.rows
-                own = user_table.own
+                users = user_table.own
 
-            tables[task_name, data_name] = replace(table, rows=comparable(rows, table), own=own)
+            tables[task_name, data_name] = replace(table, rows=comparable(rows, table), own=users)
     return tables
 
 

@@ -31,16 +31,15 @@ def assemble(
     path: Path,
     stacked: bool | None = None,
 ) -> Experiment:
-    """Build the Trainer, the stacked task and the datamodule of some runs, or the plain task of a single run.
+    """Build the Trainer, the datamodule and the stacked task of some runs.
 
-    By default a single run is a stack of one if its network has stacked forms.
-
-    Sets the matmul backend of this process to that of the network.
+    A single run may have its plain task instead: by default, if its network has no stacked forms.
+    Sets the matmul backend of this process to the one for the network.
     """
     first = experiments.build(
         copy.deepcopy(dict(configs[0])), callbacks=[recorder], default_root_dir=str(path)
     )
-    trainer, task, data = first
+    task = first.task
     matmul.use(matmul_of(task))
     if stacked is None:
         stacked = len(configs) > 1 or (isinstance(task, Task) and has_forms(task))
@@ -48,33 +47,44 @@ def assemble(
         return first
     assert isinstance(task, Task)  # no other can be stacked
     tasks = [task, *build_tasks(configs[1:], first)]
+    return stack_of(tasks, first, [config[sections.SEED] for config in configs])
+
+
+def stack_of(tasks: Sequence[Task], first: Experiment, seeds: list[int]) -> Experiment:
+    """Return a stack of tasks with Trainer and data of the ``first`` run, which it changes."""
+    trainer, _, data = first
+
+    # The stack's checkpoint holds the configs of all members.
     writer = trainer.strategy.checkpoint_io
     if isinstance(writer, AtomicCheckpointIO):
-        writer.config = None  # the config of one member; the stack's checkpoint holds all members
+        writer.config = None
     assert isinstance(data, TensorDataModule)  # only these datamodules are stackable
-    data.seed = [config[sections.SEED] for config in configs]
+    data.seed = seeds
     return Experiment(trainer, StackedTask(tasks), data)
 
 
-def build_tasks(given: Sequence[Mapping[str, Any]], first: Experiment) -> Iterator[Task]:
-    """Yield the task of each config, as `actlab.experiments.build` builds it, without Trainer and data.
+def build_tasks(configs: Sequence[Mapping[str, Any]], first: Experiment) -> Iterator[Task]:
+    """Yield the task of each config, as `actlab.experiments.build` builds it.
 
-    The configs are complete, and differ from that of ``first`` only in the seed and below
+    The configs are complete, and differ from the config of ``first`` only in the seed and below
     ``model``.
     """
     digests: dict[str, str | None] = {}
-    known: Mapping[str, Any] = getattr(first.task, "config", None) or {}
-    for config in given:
+    shared: Mapping[str, Any] = getattr(first.task, "config", None) or {}
+    for config in configs:
         with one_line_errors(config):
             sections.check(config)
             seed = run_seed(config.get(sections.SEED) or 0)
             model = typed(config, "model", seed)
             for name in sections.linked_shapes(config):
-                model.init_args[name] = known["model"]["init_args"][name]
+                model.init_args[name] = shared["model"]["init_args"][name]
+
+            # Build the task, with its record.
             seed_everything(seed, verbose=False)
-            task = parser_of("model").instantiate(Namespace(model=model)).model  # type: ignore[no-untyped-call]
+            arguments = Namespace(model=model)  # type: ignore[no-untyped-call]
+            task = parser_of("model").instantiate(arguments).model
             assert isinstance(task, Task)
-            trained = plain(model)
-            trained["init_args"].pop("seed")  # `rebuilt` sets it from the config's seed
-            task.config = with_digests({**known, sections.SEED: seed, "model": trained}, digests)
+            recorded = plain(model)
+            recorded["init_args"].pop("seed")  # `rebuilt` sets it from the config's seed
+            task.config = with_digests({**shared, sections.SEED: seed, "model": recorded}, digests)
         yield task

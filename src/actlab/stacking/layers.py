@@ -38,13 +38,8 @@ _FORMS: dict[type[nn.Module], tuple[Form, Callable[[Any], bool]]] = {}
 WHOLE = 64  # numbers: whole vectors, two at a time, of any data type and processor
 ALIGNED = 16  # numbers of float32 in 64 bytes, the longest vector
 SMALL_PRODUCT = 16**3  # multiplications: torch computes a batch of no more by another backend
-# A subclass that overrides one needs its own form
-_METHODS = (
-    "forward",
-    "__call__",
-    "train",
-    "_apply",
-)
+# A subclass that overrides one needs a form of its own.
+_METHODS = ("forward", "__call__", "train", "_apply")
 
 
 def stacked_form(
@@ -75,22 +70,27 @@ def stacked_form(
 
 
 def form_of(layer: nn.Module) -> Form | None:
-    """Return the builder of a layer's stacked form, or None if its type or settings are not in the table."""
+    """Return the builder of a layer's stacked form; None without a form for it."""
     layer_type = type(layer)
     for kind in layer_type.__mro__:
-        if kind in _FORMS and all(
-            getattr(layer_type, name) is getattr(kind, name) for name in _METHODS
-        ):
-            form, applies = _FORMS[kind]
-            has_own = [*layer.parameters(recurse=False), *layer.buffers(recurse=False)] != []
-            return form if applies(layer) and not (form is walked and has_own) else None
+        if kind not in _FORMS:
+            continue
+        if any(getattr(layer_type, name) is not getattr(kind, name) for name in _METHODS):
+            continue
+
+        form, applies = _FORMS[kind]
+        tensors = [*layer.parameters(recurse=False), *layer.buffers(recurse=False)]
+        if (form is walked and tensors) or not applies(layer):
+            return None
+        return form
     return None
 
 
 def stack(members: Sequence[nn.Module], stream: Stream) -> nn.Module:
-    """Return the stacked form of R modules, one per run, with the same structure; they become part of it."""
+    """Return the stacked form of R modules with the same structure; they become part of it."""
     first = members[0]
-    if form := form_of(first):
+    form = form_of(first)
+    if form is not None:
         return form(members, stream)
     if acts_on_all_at_once(members):
         seeding_hooks.attach_like(first, stream)
@@ -99,7 +99,10 @@ def stack(members: Sequence[nn.Module], stream: Stream) -> nn.Module:
 
 
 def acts_on_all_at_once(members: Sequence[nn.Module]) -> bool:
-    """Return whether one member serves all runs: elementwise, equal settings, random only through `Uniform`."""
+    """Return whether one member serves all runs.
+
+    Such members are elementwise, have equal settings, and are random only through `Uniform`.
+    """
     first = members[0]
     if not activations.is_elementwise(first) or seeding_hooks.seeded(first):
         return False
@@ -109,23 +112,19 @@ def acts_on_all_at_once(members: Sequence[nn.Module]) -> bool:
 def _settings(module: nn.Module) -> list[Any]:
     if isinstance(module, streams.Uniform):
         return []
-    return [
-        type(module),
-        mapped(plain_attributes(module), _comparable),
-        *map(_settings, module.children()),
-    ]
+    attributes = mapped(plain_attributes(module), _comparable)
+    return [type(module), attributes, *map(_settings, module.children())]
 
 
 def _comparable(value: Any) -> Any:
-    # Values of other types may not be comparable: a new object is equal to nothing else.
-    return (
-        value if callable(value) or isinstance(value, bool | int | float | str | None) else object()
-    )
+    if callable(value) or isinstance(value, bool | int | float | str | None):
+        return value
+    return object()  # values of other types may not be comparable: it equals nothing else
 
 
 @cache
 def _added(samples: int, features: int, width: int) -> tuple[int, int]:
-    """Return the numbers of rows and columns to add, so that each matrix begins at an aligned address."""
+    """Return how many rows and columns to add, so that each matrix begins at an aligned address."""
     columns = -width % (ALIGNED // math.gcd(ALIGNED, features))
     whole = ALIGNED // math.gcd(ALIGNED, features, width + columns)
     least = SMALL_PRODUCT // (features * (width + columns)) + 1
@@ -142,8 +141,9 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     rows, columns = _added(samples, features, width)
     is_thin = 1 in (features, width + columns)
     if not (rows or columns or is_thin):
-        return torch.bmm(x, weight) if bias is None else torch.baddbmm(bias, x, weight)
+        return _multiplied(x, weight, bias)
 
+    # Add rows and columns of zeros.
     if columns:
         weight = F.pad(weight, (0, columns))
         bias = None if bias is None else F.pad(bias, (0, columns))
@@ -156,8 +156,11 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         several = max(runs, 2)
         x, weight = x.expand(several, -1, -1), weight.expand(several, -1, -1)
         bias = None if bias is None else bias.expand(several, -1, -1)
-    y = torch.bmm(x, weight) if bias is None else torch.baddbmm(bias, x, weight)
-    return y[:runs, :samples, :width].contiguous()
+    return _multiplied(x, weight, bias)[:runs, :samples, :width].contiguous()
+
+
+def _multiplied(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return torch.bmm(x, weight) if bias is None else torch.baddbmm(bias, x, weight)
 
 
 @stacked_form(nn.Linear)
@@ -184,18 +187,15 @@ class StackedLinear(nn.Module):
     def member_state(self, r: int) -> dict[str, Tensor]:
         """Return the state dict of member ``r``."""
         state = {"weight": self.weight.detach()[r].T}
-        return state if self.bias is None else {**state, "bias": self.bias.detach()[r, 0]}
+        if self.bias is not None:
+            state["bias"] = self.bias.detach()[r, 0]
+        return state
 
 
 def _is_plain(layer: nn.Embedding) -> bool:
     """Return whether an embedding has only dense rows, which no option treats differently."""
-    options = (
-        layer.padding_idx is not None,
-        layer.max_norm is not None,
-        layer.sparse,
-        layer.scale_grad_by_freq,
-    )
-    return not any(options)
+    is_bounded = layer.padding_idx is not None or layer.max_norm is not None
+    return not (is_bounded or layer.sparse or layer.scale_grad_by_freq)
 
 
 @stacked_form(nn.Embedding, _is_plain)
@@ -209,11 +209,12 @@ class StackedEmbedding(nn.Module):
     def forward(self, index: Tensor) -> Tensor:
         """y_r = row r·V + index of the table ``(R·V, D)``."""
         runs, rows, _ = self.weight.shape
-        starts = torch.arange(0, runs * rows, rows, device=index.device).view(
-            -1, *[1] * (index.dim() - 1)
-        )
-        known = (index >= 0) & (index < rows)  # any other index would be a row of another run
-        return F.embedding(torch.where(known, index + starts, -1), self.weight.flatten(0, 1))
+        axes = [1] * (index.dim() - 1)
+        starts = torch.arange(0, runs * rows, rows, device=index.device).view(-1, *axes)
+        # Any other index would be a row of another run.
+        is_valid = (index >= 0) & (index < rows)
+        index_in_table = torch.where(is_valid, index + starts, -1)
+        return F.embedding(index_in_table, self.weight.flatten(0, 1))
 
 
 @stacked_form(nn.LayerNorm)
@@ -227,10 +228,10 @@ class StackedLayerNorm(nn.Module):
         super().__init__()
         self.shape, self.eps = list(members[0].normalized_shape), members[0].eps
         for name in ("weight", "bias"):
-            tensors = [
-                p.detach() for m in members if isinstance(p := getattr(m, name, None), Tensor)
-            ]
-            self.register_parameter(name, nn.Parameter(torch.stack(tensors)) if tensors else None)
+            parameter = None
+            if getattr(members[0], name, None) is not None:
+                parameter = nn.Parameter(torch.stack([getattr(m, name).detach() for m in members]))
+            self.register_parameter(name, parameter)
 
     def normalised(self, x: Tensor) -> Tensor:
         """Return (x − mean) / √(variance + eps)."""
@@ -261,21 +262,28 @@ class StackedFlatten(nn.Module):
 
     def __init__(self, members: Sequence[nn.Flatten], stream: Stream) -> None:
         super().__init__()
-        start, end = members[0].start_dim, members[0].end_dim
-        self.start, self.end = (axis + 1 if axis >= 0 else axis for axis in (start, end))
+        self.start = _behind_run_axis(members[0].start_dim)
+        self.end = _behind_run_axis(members[0].end_dim)
 
     def forward(self, x: Tensor) -> Tensor:
         """``(R, B, *)`` → ``(R, B, D)`` by default."""
         return x.flatten(self.start, self.end)
 
 
+def _behind_run_axis(axis: int) -> int:
+    return axis + 1 if axis >= 0 else axis
+
+
 @stacked_form(Dropout)
 def stacked_dropout(members: Sequence[Dropout], stream: Stream) -> Dropout:
     """Return one dropout layer for all runs, with one probability per run if they differ."""
     rates = [float(m.p) for m in members]
-    p = rates[0] if len(set(rates)) == 1 else torch.tensor(rates, dtype=torch.float64).view(-1, 1)
+    p: float | Tensor = rates[0]
+    if len(set(rates)) > 1:
+        p = torch.tensor(rates, dtype=torch.float64).view(-1, 1)
     dropout = Dropout(p, members[0].setting)
-    dropout.uniform.stream, dropout.uniform.site = stream, members[0].uniform.site
+    dropout.uniform.stream = stream
+    dropout.uniform.site = members[0].uniform.site
     return dropout
 
 
@@ -294,13 +302,14 @@ def walked(members: Sequence[nn.Module], stream: Stream) -> nn.Module:
     """
     first = members[0]
     stacked = copy.copy(first)
-    forms: dict[int, nn.Module] = {}  # by the child's id: a child with two names has one form
+    forms: dict[nn.Module, nn.Module] = {}  # a child with two names has one form
     stacked._modules = dict(first._modules)
     for name, child in first._modules.items():
-        if child is not None:  # such as the shortcut of a block
-            if id(child) not in forms:
-                forms[id(child)] = stack([m.get_submodule(name) for m in members], stream)
-            stacked._modules[name] = forms[id(child)]
+        if child is None:  # such as the shortcut of a block
+            continue
+        if child not in forms:
+            forms[child] = stack([m.get_submodule(name) for m in members], stream)
+        stacked._modules[name] = forms[child]
     return stacked
 
 
@@ -309,7 +318,8 @@ class Elementwise(nn.Module):
 
     def __init__(self, activation: nn.Module, stream: Stream) -> None:
         super().__init__()
-        self.activation, self.stream = activation, stream
+        self.activation = activation
+        self.stream = stream
 
     def forward(self, x: Tensor) -> Tensor:
         """Map ``(R, *)`` to ``(R, *)``."""
@@ -325,7 +335,10 @@ class Elementwise(nn.Module):
 
 
 class PerMember(nn.Module):
-    """Call R arbitrary modules member by member; their parameters, buffers and random numbers stay separate."""
+    """Call R arbitrary modules member by member.
+
+    Their parameters, buffers and random numbers stay separate.
+    """
 
     def __init__(self, members: Sequence[nn.Module], stream: Stream) -> None:
         super().__init__()
@@ -334,11 +347,12 @@ class PerMember(nn.Module):
             seeding_hooks.attach_like(member, streams.MemberStream(stream, r))
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        """Map ``(R, B, *)`` to ``(R, B, *)``; each member gets a copy of its inputs, which it may overwrite."""
-        parts = zip(*([part.clone() for part in x.unbind()] for x in inputs), strict=True)
-        return torch.stack(
-            [member(*part) for member, part in zip(self.members, parts, strict=True)]
-        )
+        """Map ``(R, B, *)`` to ``(R, B, *)``; a member may overwrite the copy of its inputs."""
+        inputs_by_member = zip(*[x.unbind() for x in inputs], strict=True)
+        outputs = []
+        for member, parts in zip(self.members, inputs_by_member, strict=True):
+            outputs.append(member(*[part.clone() for part in parts]))
+        return torch.stack(outputs)
 
     def member_state(self, r: int) -> dict[str, Any]:
         """Return the state dict of member ``r``."""
@@ -346,24 +360,35 @@ class PerMember(nn.Module):
 
 
 def reason_against(network: nn.Module, units: Sequence[nn.Module] = ()) -> str | None:
-    """Return why the network of one member, with the given activation modules, has no stacked form, or None.
+    """Return why the network of one member has no stacked form, or None.
 
-    A module without a stacked form is called member by member, which saves no time: allowed for
-    activations and small layers.
+    ``units`` are its activation modules. A module without a stacked form is called member by
+    member, which saves no time: allowed for activations and small layers.
     """
     if any(network is unit for unit in units) or activations.is_elementwise(network):
         return None
+    name = type(network).__name__
     form = form_of(network)
-    if form is walked:
-        if any(part is network for part, _ in seeding_hooks.seeded(network)):
-            name = type(network).__name__
-            return f"{name} may draw random numbers; declare 'stochastic = False' on the class if it does not"
-        tensors = [id(p) for module in network.modules() for p in module.parameters(recurse=False)]
-        if len(set(tensors)) < len(tensors):
-            return f"{type(network).__name__} has tied weights, which stacked forms would separate"
-        reasons = (reason_against(child, units) for child in network.children())
-        return next((reason for reason in reasons if reason), None)
-    large = any(p.dim() > 1 for p in network.parameters()) or any(network.children())
-    if form is None and large:
-        return f"{type(network).__name__} has no stacked form (register one with actlab.stacking.stacked_form)"
+    if form is None:
+        is_large = any(p.dim() > 1 for p in network.parameters()) or any(network.children())
+        if is_large:
+            return f"{name} has no stacked form (register one with actlab.stacking.stacked_form)"
+    if form is not walked:
+        return None
+
+    # Look at the module itself, then at its children.
+    if any(part is network for part, _ in seeding_hooks.seeded(network)):
+        return (
+            f"{name} may draw random numbers; declare 'stochastic = False' on the class if it does "
+            "not"
+        )
+    tensors: list[nn.Parameter] = []
+    for part in network.modules():
+        tensors += part.parameters(recurse=False)
+    if len(set(tensors)) < len(tensors):
+        return f"{name} has tied weights, which stacked forms would separate"
+    for child in network.children():
+        reason = reason_against(child, units)
+        if reason:
+            return reason
     return None

@@ -23,7 +23,10 @@ from actlab.runtime.accidents import is_accident
 
 
 class MappingError(Exception):
-    """A network cannot be mapped; the message says why. The same network raises the same error again."""
+    """A network cannot be mapped; the message says why.
+
+    The same network raises the same error again.
+    """
 
 
 def reason_against(network: nn.Module) -> str | None:
@@ -38,31 +41,38 @@ def reason_against(network: nn.Module) -> str | None:
 
 
 def joined(members: Sequence[nn.Module]) -> nn.Module:
-    """Return a copy of the first network whose parameters and buffers are those of all members, ``(R, *)``.
+    """Return a copy of the first network with the tensors of all members, ``(R, *)``.
 
-    Names are those of a member; a tied weight stays one parameter. Call it by `call`.
+    Names are the names in a member; a tied weight stays one parameter. Call the copy by `call`.
     """
-    whole = copy.deepcopy(members[0])
-    for _, hook in seeded(whole):  # vmap itself rejects random numbers
+    joint_network = copy.deepcopy(members[0])
+    for _, hook in seeded(joint_network):  # vmap itself rejects random numbers
         hook.detach()
     stacked: dict[int, Tensor] = {}  # by the id of the first member's tensor
-    for path, module in whole.named_modules():
+    for path, module in joint_network.named_modules():
         parts = [member.get_submodule(path) for member in members]
-        tensors_of_module = module._parameters | module._buffers
-        for name in [name for name, tensor in tensors_of_module.items() if tensor is not None]:
-            tensors = [getattr(part, name) for part in parts]
-            if (key := id(first := tensors[0])) not in stacked:
-                of_all = torch.stack([tensor.detach() for tensor in tensors])
-                is_learnt = isinstance(first, nn.Parameter)
-                stacked[key] = nn.Parameter(of_all, first.requires_grad) if is_learnt else of_all
-            setattr(module, name, stacked[key])
-    return whole
+        named = module._parameters | module._buffers
+        for name, tensor in named.items():
+            if tensor is None:
+                continue
+            first = getattr(parts[0], name)
+            if id(first) not in stacked:
+                joint = torch.stack([getattr(part, name).detach() for part in parts])
+                if isinstance(first, nn.Parameter):
+                    joint = nn.Parameter(joint, first.requires_grad)
+                stacked[id(first)] = joint
+            setattr(module, name, stacked[id(first)])
+    return joint_network
 
 
 def call(network: nn.Module, *inputs: Tensor, shared: bool = False) -> Tensor:
-    """Return the outputs ``(R, B, *)`` of a network made by `joined`; ``shared`` inputs have no run axis."""
-    state = {**dict(network.named_parameters()), **dict(network.named_buffers())}
-    axes = 0, *[None if shared else 0] * len(inputs)
+    """Return the outputs ``(R, B, *)`` of a network made by `joined`.
+
+    ``shared`` inputs have no run axis.
+    """
+    state = dict(network.named_parameters()) | dict(network.named_buffers())
+    input_axis = None if shared else 0
+    axes = 0, *[input_axis] * len(inputs)
 
     def of_member(tensors: dict[str, Tensor], *member_inputs: Tensor) -> Any:
         return functional_call(network, tensors, member_inputs)
@@ -73,9 +83,8 @@ def call(network: nn.Module, *inputs: Tensor, shared: bool = False) -> Tensor:
     except (RuntimeError, TypeError, ValueError) as error:
         if is_accident(error):
             raise
-        raise MappingError(
-            f"vmap cannot map {type(network).__name__}: {one_line(error).partition('. ')[0]}"
-        ) from error
+        reason = one_line(error).partition(". ")[0]
+        raise MappingError(f"vmap cannot map {type(network).__name__}: {reason}") from error
     return output
 
 

@@ -14,17 +14,18 @@ from actlab.stacking.layers import PerMember, stack
 
 
 class StackedNetwork(nn.Module):
-    """Compute R untrained networks with the same layers, which become part of the stack, as one module.
+    """Compute R untrained networks with the same layers as one module.
 
-    ``mapped`` networks are computed by `actlab.stacking.mapping`, others by stacked forms of their
-    layers.
+    The networks become part of the stack. ``mapped`` networks are computed by
+    `actlab.stacking.mapping`, others by stacked forms of their layers.
 
     Shape: ``(R, B, *)``, or ``(B, *)`` for inputs that all members share → ``(R, B, *)``.
     """
 
     def __init__(self, members: Sequence[nn.Module], stream: Stream, mapped: bool = False) -> None:
         super().__init__()
-        self.size, self.mapped = len(members), mapped
+        self.size = len(members)
+        self.mapped = mapped
         self.layers = mapping.joined(members) if mapped else stack(members, stream)
         for r, member in enumerate(members):  # which frees their memory
             self.share(r, member)
@@ -39,7 +40,7 @@ class StackedNetwork(nn.Module):
         return output
 
     def share(self, r: int, member: nn.Module) -> None:
-        """Make the parameters of member ``r``'s own network views of the stack, on its present device."""
+        """Make the parameters of member ``r``'s network views of the stack, on its device."""
         state = _state(self.layers, r)
         for name, parameter in member.named_parameters():
             if name in state and state[name].shape == parameter.shape:
@@ -47,28 +48,31 @@ class StackedNetwork(nn.Module):
 
     def member_state(self, r: int) -> dict[str, Any]:
         """Return a copy of the state dict of member ``r``'s network."""
-        state = _state(self.layers, r).items()
-        return {
-            n: v.clone().contiguous() if isinstance(v, Tensor) else copy.deepcopy(v)
-            for n, v in state
-        }
+        state = _state(self.layers, r)
+        for name, value in state.items():
+            is_tensor = isinstance(value, Tensor)
+            state[name] = value.clone().contiguous() if is_tensor else copy.deepcopy(value)
+        return state
 
 
 def _state(module: nn.Module, r: int) -> dict[str, Any]:
     """Return member ``r``'s part of a stacked module's state, with the names of a member."""
-    if callable(form := getattr(module, "member_state", None)):
-        of_form: dict[str, Any] = form(r)
-        return of_form
-    tensors = {
-        **dict(module.named_parameters(recurse=False)),
-        **dict(module.named_buffers(recurse=False)),
-    }
-    state: dict[str, Any] = {
-        n: t.detach()[r] for n, t in tensors.items() if n not in module._non_persistent_buffers_set
-    }
-    for name, child in module._modules.items():  # a child with two names is in the state under both
+    member_state = getattr(module, "member_state", None)
+    if callable(member_state):
+        return dict(member_state(r))
+
+    # Tensors of the module itself
+    state: dict[str, Any] = {}
+    tensors = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
+    for name, tensor in tensors:
+        if name not in module._non_persistent_buffers_set:
+            state[name] = tensor.detach()[r]
+
+    # A child with two names is in the state under both.
+    for name, child in module._modules.items():
         if child is not None:
-            state |= {f"{name}.{inner}": value for inner, value in _state(child, r).items()}
+            for inner, value in _state(child, r).items():
+                state[f"{name}.{inner}"] = value
     return state
 
 
@@ -78,16 +82,15 @@ def task_state(network: StackedNetwork, r: int) -> dict[str, Tensor]:
 
 
 def member_names(network: StackedNetwork) -> dict[str, tuple[str, int | None]]:
-    """Map each stacked parameter to its name in a member and to its run, or None if it belongs to all runs."""
+    """Return the name in a member of each stacked parameter, and its run; None if it has all."""
     names: dict[str, tuple[str, int | None]] = {}
-    per_member = {path for path, module in network.named_modules() if isinstance(module, PerMember)}
+    paths = [path for path, part in network.named_modules() if isinstance(part, PerMember)]
     for name, _ in network.named_parameters():
-        in_member, owner = name.removeprefix("layers."), None
-        if inside := next(
-            (path for path in per_member if name.startswith(f"{path}.members.")), None
-        ):
-            number, _, inner = name.removeprefix(f"{inside}.members.").partition(".")
-            place = inside.removeprefix("layers").strip(".")
-            in_member, owner = ".".join(filter(None, [place, inner])), int(number)
-        names[name] = in_member, owner
+        names[name] = name.removeprefix("layers."), None
+        for path in paths:
+            prefix = f"{path}.members."
+            if name.startswith(prefix):
+                number, _, inner = name.removeprefix(prefix).partition(".")
+                outer = path.removeprefix("layers")
+                names[name] = f"{outer}.{inner}".strip("."), int(number)
     return names

@@ -1,4 +1,4 @@
-"""The optimiser of a stack: parameters are split along the run axis where the members' settings differ."""
+"""The optimiser of a stack, whose parameters are split where the members' settings differ."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ from actlab.tasks.building import checked_optimizer
 class Slices:
     """Split stacked parameters along the run axis where the optimiser's settings change.
 
+    It builds the optimiser, and moves, clips and penalises by member. It computes no gradient, and
+    the members' schedules belong to the task.
+
     Neighbouring members with equal settings share a slice and a parameter group, so a stack with
     three learning rates has three groups whatever its size. A slice shares storage with its
     parameter, in which each member's numbers fill whole vectors (`layers.WHOLE`). An optimiser that
@@ -29,29 +32,31 @@ class Slices:
     """
 
     def __init__(self, network: StackedNetwork, members: Sequence[Task]) -> None:
-        self.sliced: dict[
-            nn.Parameter, list[nn.Parameter]
-        ] = {}  # slices of each parameter that has some
+        self.sliced: dict[nn.Parameter, list[nn.Parameter]] = {}  # slices, by their parameter
         self._runs: dict[nn.Parameter, slice] = {}
         self._columns: dict[nn.Parameter, int] = {}  # number of the parameter's name in a member
         self.size = len(members)
         self.owners: list[int] = []  # the first run of each parameter group
+
+        # Name the parameters as in a member.
         self._names = member_names(network)
-        own_kinds = optim.kinds(members[0].network, members[0].units)
-        kinds = {name: own_kinds[inner] for name, (inner, _) in self._names.items()}
         self._in_member = list(dict.fromkeys(inner for inner, _ in self._names.values()))
-        self._rows = {
-            name: _in_whole_vectors(network.get_parameter(name))
-            for name, (_, owner) in self._names.items()
-            if owner is None
-        }
+        member_kinds = optim.kinds(members[0].network, members[0].activations)
+        kinds = {name: member_kinds[inner] for name, (inner, _) in self._names.items()}
+
+        # Store the numbers of each member in whole vectors.
+        self._rows: dict[str, Tensor] = {}
+        for name, (_, owner) in self._names.items():
+            if owner is None:
+                self._rows[name] = _in_whole_vectors(network.get_parameter(name))
         for r, member in enumerate(members):
             network.share(r, member.network)
+
+        # Group neighbouring members with equal settings.
         groups: list[dict[str, Any]] = []
-        for (settings, _, _), run in groupby(
-            range(len(members)), key=lambda r: _settings(members[r], r)
-        ):
-            indices = list(run)
+        numbers = range(len(members))
+        for (settings, *_), neighbours in groupby(numbers, lambda r: _settings(members[r], r)):
+            indices = list(neighbours)
             runs = slice(indices[0], indices[-1] + 1)
             for names, decay in optim.groups(kinds, members[runs.start].l2):
                 parts = list(self._parts(network, names, runs))
@@ -59,7 +64,8 @@ class Slices:
                     groups.append({**settings, **decay, "params": parts})
                     self.owners.append(runs.start)
         self.optimizer = _shared(members)(groups)
-        # torch gives the parameters of all groups the initial value of the first group
+
+        # torch gives the parameters of all groups the initial value of the first group.
         if isinstance(self.optimizer, torch.optim.Adagrad):
             for group in self.optimizer.param_groups:
                 for part in group["params"]:
@@ -68,27 +74,32 @@ class Slices:
     def _parts(
         self, network: StackedNetwork, names: Sequence[str], runs: slice
     ) -> Iterable[nn.Parameter]:
+        """Yield what the optimiser updates of some parameters: slices, or parameter parameters."""
         for name in names:
-            whole, (inner, owner) = network.get_parameter(name), self._names[name]
-            part = whole  # its gradient is that of the optimiser's parameter
-            if owner is not None and not runs.start <= owner < runs.stop:
+            part = network.get_parameter(name)
+            inner, owner = self._names[name]
+            if owner is None:
+                rows = self._rows[name]
+                if runs != slice(0, self.size) or rows.shape != part.shape:
+                    slices = self.sliced.setdefault(part, [])
+                    part = nn.Parameter(rows[runs])
+                    slices.append(part)
+                self._runs[part] = runs
+            elif runs.start <= owner < runs.stop:
+                self._runs[part] = slice(owner, owner + 1)
+            else:
                 continue
-            if owner is None and (
-                runs != slice(0, self.size) or self._rows[name].shape != whole.shape
-            ):
-                part = nn.Parameter(self._rows[name][runs])
-                self.sliced.setdefault(whole, []).append(part)
-            self._runs[part] = runs if owner is None else slice(owner, owner + 1)
             self._columns[part] = self._in_member.index(inner)
             yield part
 
     @torch.no_grad()
     def penalty(self) -> Tensor:
         """Return ½·decay·Σw² of each run, ``(R,)``; see `actlab.optim.penalty`."""
-        first = next(iter(self._runs))
-        penalties = first.new_zeros(self.size)
+        penalties = next(iter(self._runs)).new_zeros(self.size)
         for group in self.optimizer.param_groups:
-            for part in group["params"] if group["weight_decay"] else ():
+            if not group["weight_decay"]:
+                continue
+            for part in group["params"]:
                 runs = self._runs[part]
                 squares = part.square().reshape(runs.stop - runs.start, -1).sum(1)
                 penalties[runs] += group["weight_decay"] / 2 * squares
@@ -96,26 +107,34 @@ class Slices:
 
     @torch.no_grad()
     def clip_norms(self, most: float) -> None:
-        """Scale the gradient of each run, in place, to a norm of at most ``most``, as ``clip_grad_norm_``."""
-        gradients = [
-            (part.grad.view(runs.stop - runs.start, -1), runs, self._columns[part])
-            for part, runs in self._runs.items()
-            if part.grad is not None
-        ]
-        norms = gradients[0][0].new_zeros(self.size, len(self._in_member))
-        for gradient, runs, column in gradients:
-            norms[runs, column] = torch.linalg.vector_norm(gradient, dim=1)
+        """Scale the gradient of each run, in place, to a norm of at most ``most``.
+
+        As ``clip_grad_norm_``, of which this adds up the norms in the order of a member.
+        """
+        gradients = {}
+        for part, runs in self._runs.items():
+            if part.grad is not None:
+                gradients[part] = part.grad.view(runs.stop - runs.start, -1)
+
+        # Compute the norms of each run's parameters.
+        norms = next(iter(gradients.values())).new_zeros(self.size, len(self._in_member))
+        for part, gradient in gradients.items():
+            column = self._columns[part]
+            norms[self._runs[part], column] = torch.linalg.vector_norm(gradient, dim=1)
+
+        # Scale the gradients.
         scales = (most / (torch.linalg.vector_norm(norms, dim=1) + 1e-6)).clamp(max=1.0)
-        for gradient, runs, _ in gradients:
-            gradient.mul_(scales[runs].unsqueeze(1))
+        for part, gradient in gradients.items():
+            gradient.mul_(scales[self._runs[part]].unsqueeze(1))
 
     def take_gradients(self) -> None:
         """Move each parameter's gradient to its slices, as views where it fills whole vectors."""
-        for whole, parts in self.sliced.items():
-            gradient, whole.grad = whole.grad, None
+        for parameter, parts in self.sliced.items():
+            gradient = parameter.grad
             if gradient is None:
                 continue
-            if parts[0].shape[1:] != whole.shape[1:]:
+            parameter.grad = None
+            if parts[0].shape[1:] != parameter.shape[1:]:
                 gradient = _padded(gradient)
             for part in parts:
                 part.grad = gradient[self._runs[part]]
@@ -128,7 +147,7 @@ def _padded(tensor: Tensor) -> Tensor:
 
 
 def _in_whole_vectors(parameter: nn.Parameter) -> Tensor:
-    """Return the storage of a stacked parameter, ``(R, P)`` if it had to be padded, else of its own shape."""
+    """Return the storage of a stacked parameter, ``(R, P)`` if it was padded, else in its shape."""
     values = parameter.detach()
     numbers = values[0].numel()
     if numbers % WHOLE == 0:
@@ -139,11 +158,13 @@ def _in_whole_vectors(parameter: nn.Parameter) -> Tensor:
 
 
 def _settings(member: Task, r: int) -> tuple[dict[str, Any], dict[str, optim.Schedule], int | None]:
+    """Return what neighbours share; the number of a member whose schedule has a state, too."""
     group = member.optimizer([nn.Parameter(torch.zeros(1))]).param_groups[0]
     settings = {name: value for name, value in group.items() if name != "params"}
     if member.l2 is not None:
         settings["penalty"] = member.l2.weight_decay
-    return settings, member.schedules, r if optim.is_stateful(member.schedules) else None
+    number = r if optim.is_stateful(member.schedules) else None
+    return settings, member.schedules, number
 
 
 def _shared(members: Sequence[Task]) -> OptimizerCallable:

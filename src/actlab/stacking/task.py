@@ -29,8 +29,8 @@ from actlab.tasks.batches import as_batch
 from actlab.tasks.quantities import with_gradients
 from actlab.tasks.training import STEP_LOSS, Measured, Training
 
-# Methods of Lightning that a stack does not call for its members; these predict and are restored
-# alone.
+# Methods of Lightning that a stack does not call for its members. Members predict and are restored
+# without a stack.
 HOOKS = [
     name
     for name, _ in inspect.getmembers(pl.LightningModule, inspect.isfunction)
@@ -40,6 +40,9 @@ HOOKS = [
 
 class StackedTask(Training):
     """Train R untrained tasks, with networks of the same layers, as one.
+
+    It computes and logs the quantities of all members at once, and builds their optimiser. It
+    stores no files. `actlab.engines.packing` decides which runs share a stack.
 
     The loss is the sum of the members' mean losses, so each member has the gradient that it has in
     a stack of one, and equals it in every bit. Metrics are vectors over members; `latest` holds the
@@ -51,14 +54,14 @@ class StackedTask(Training):
 
     def __init__(self, members: Sequence[Task]) -> None:
         super().__init__(StackedTask)
-        if reason := reason_against(members[0]):
+        reason = reason_against(members[0])
+        if reason:
             raise ActlabError(f"{type(members[0]).__name__} cannot be stacked: {reason}")
         self._members = list(members)  # a plain list: their parameters live in the stack
         self.stream = Stream([m.seed for m in members])
         self.stream.reserve(members[0].stream.sites)
-        self.network = StackedNetwork(
-            [m.network for m in members], self.stream, not has_forms(members[0])
-        )
+        networks = [member.network for member in members]
+        self.network = StackedNetwork(networks, self.stream, not has_forms(members[0]))
         self.latest: dict[str, Tensor] = {}
         self.loggers_of: Mapping[int, Logger] = {}  # of members, by index
 
@@ -69,11 +72,12 @@ class StackedTask(Training):
 
     def setup(self, stage: str) -> None:
         """Give the members the Trainer, because their quantities may depend on the epoch."""
-        kind, devices = self.members[0], self.trainer.world_size
-        if kind.ragged and devices > 1:  # each run's part of a batch would have its own offset
+        first = self.members[0]
+        devices = self.trainer.world_size
+        if first.ragged and devices > 1:  # each run's part of a batch would have its own offset
             raise ActlabError(
-                f"a stack of {type(kind).__name__} on {devices} devices: its batches differ in size. Set "
-                "trainer.devices to 1, or train the runs one by one"
+                f"a stack of {type(first).__name__} on {devices} devices: its batches differ in "
+                "size. Set trainer.devices to 1, or train the runs one by one"
             )
         for member in self.members:
             member.trainer = self.trainer
@@ -86,12 +90,16 @@ class StackedTask(Training):
             return
         losses = measured["train/loss"][0].tolist()
         for r, logger in self.loggers_of.items():
-            shown = {STEP_LOSS: losses[r], "epoch": self.current_epoch}
-            logger.log_metrics(shown, step=self.global_step)
+            metrics = {STEP_LOSS: losses[r], "epoch": self.current_epoch}
+            logger.log_metrics(metrics, step=self.global_step)
 
     @property
     def sites(self) -> dict[str, nn.Module]:
-        """The activation modules of the stacked network, by module name in a member; none if it is mapped."""
+        """The activation modules of the stacked network, by module name in a member.
+
+        Raises:
+            MappingError: for a mapped network, which has none.
+        """
         if self.network.mapped:  # hooks would see tensors that exist within vmap alone
             name = type(self.network.layers).__name__
             raise MappingError(
@@ -105,7 +113,7 @@ class StackedTask(Training):
         return self.members[r].layers_of(r)
 
     def observe(self, batch: Batch) -> None:
-        """Pass a batch shared by all members through the network, for callers with hooks on its layers."""
+        """Pass a batch shared by all members through the network, for callers with hooks on it."""
         self.measured(batch, shared=True)
 
     def apart(self) -> Iterator[Task]:
@@ -117,36 +125,43 @@ class StackedTask(Training):
     @calling()
     def measured(self, batch: Batch, shared: bool, split: str | None = None) -> dict[str, Quantity]:
         """Return the quantities of a batch, with values ``(R, B, *)``; see `Training.measured`."""
-        first, batch = self.members[0], as_batch(batch)
+        first = self.members[0]
         first.training = self.training
-        given = (
-            tuple(part.expand(len(self.members), *part.shape) for part in batch)
-            if shared
-            else batch
-        )
+        batch = as_batch(batch)
+        by_run = batch
+        if shared:
+            by_run = tuple(part.expand(len(self.members), *part.shape) for part in batch)
+
+        # Measure all members.
+        output = None
         if first.sees_network:
-            quantities, output = with_gradients(first, self.network, given), None
+            quantities = with_gradients(first, self.network, by_run)
         else:
-            output = self._outputs(batch, given)
-            quantities = self._quantities(output, given)
-        if split is not None:
-            output = self._outputs(batch, given) if output is None else output
-            for r, member in enumerate(self.members):
-                loss = quantities["loss"].of_run(r) if "loss" in quantities else None
-                member.update_metrics(split, output[r], _of_member(given, r), loss)
+            output = self._outputs(batch, by_run)
+            quantities = self._quantities(output, by_run)
+        if split is None:
+            return quantities
+
+        # Update the metrics of each member.
+        if output is None:
+            output = self._outputs(batch, by_run)
+        for r, member in enumerate(self.members):
+            loss = quantities["loss"].of_run(r) if "loss" in quantities else None
+            member.update_metrics(split, output[r], _of_member(by_run, r), loss)
         return quantities
 
-    def _outputs(self, batch: Batch, given: Batch) -> Tensor:
-        """Return the outputs for a batch, which is ``given`` to each member, and may be shared."""
-        first, shared = self.members[0], batch is not given
+    def _outputs(self, batch: Batch, by_run: Batch) -> Tensor:
+        """Return the outputs for a batch; ``by_run`` is the batch itself, or is expanded."""
+        first = self.members[0]
+        shared = batch is not by_run
         if getattr(first.inputs, "takes_run_axis", False):
             inputs = first.inputs(batch)
         else:
-            of_members = [m.inputs(_of_member(given, r)) for r, m in enumerate(self.members)]
-            inputs, shared = (
-                tuple(torch.stack(parts) for parts in zip(*of_members, strict=True)),
-                False,
-            )
+            inputs_by_run = []
+            for r, member in enumerate(self.members):
+                inputs_by_run.append(member.inputs(_of_member(by_run, r)))
+            inputs = tuple(torch.stack(parts) for parts in zip(*inputs_by_run, strict=True))
+            shared = False
         output: Tensor = self.network(*inputs, shared=shared)
         return output
 
@@ -154,12 +169,16 @@ class StackedTask(Training):
         first = self.members[0]
         if first.measures_all:
             return first.quantities(output, batch)
-        for member in self.members:
+
+        # Measure the members one by one.
+        measured = []
+        for r, member in enumerate(self.members):
             member.training = self.training
-        every = [m.quantities(output[r], _of_member(batch, r)) for r, m in enumerate(self.members)]
-        return {
-            name: stacked_quantity([quantities[name] for quantities in every]) for name in every[0]
-        }
+            measured.append(member.quantities(output[r], _of_member(batch, r)))
+        stacked = {}
+        for name in measured[0]:
+            stacked[name] = stacked_quantity([quantities[name] for quantities in measured])
+        return stacked
 
     def penalty(self) -> Tensor:
         """Return ½·decay·Σw² of each run, ``(R,)``."""
@@ -167,7 +186,8 @@ class StackedTask(Training):
 
     def log(self, name: str, value: Any, *args: Any, **kwargs: Any) -> None:
         """Store a metric in `latest`: one number per run, ``(R,)``."""
-        values, runs = torch.as_tensor(value), len(self.members)
+        values = torch.as_tensor(value)
+        runs = len(self.members)
         if values.shape != (runs,):
             shape = tuple(values.shape)
             raise ActlabError(
@@ -175,13 +195,15 @@ class StackedTask(Training):
             )
         self.latest[name] = values
 
-    def log_dict(self, dictionary: Mapping[str, Any], *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
+    def log_dict(  # type: ignore[override]
+        self, dictionary: Mapping[str, Any], *args: Any, **kwargs: Any
+    ) -> None:
         """Store several metrics; see `log`."""
         for name, value in dictionary.items():
             self.log(name, value)
 
     def optimizer_of_all(self) -> tuple[Optimizer, Sequence[int]]:
-        """Return an optimiser over parameter slices and the first run of each of its groups; see `Slices`."""
+        """Return an optimiser over slices and the first run of each group; see `Slices`."""
         self.slices = Slices(self.network, self.members)
         return self.slices.optimizer, self.slices.owners
 
@@ -195,7 +217,7 @@ class StackedTask(Training):
         gradient_clip_val: int | float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Clip the gradient of each member as in a run alone: by its own norm, or each element by value."""
+        """Clip the gradient of each member as in a stack of one: by its norm, or each element."""
         if gradient_clip_algorithm == "value":  # elementwise, so of no member in particular
             super().configure_gradient_clipping(
                 optimizer, gradient_clip_val, gradient_clip_algorithm
@@ -205,36 +227,43 @@ class StackedTask(Training):
 
 
 def reason_against(task: pl.LightningModule) -> str | None:
-    """Return why a task cannot be stacked; None if it can, or must be tried because its network is mapped."""
+    """Return why a task cannot be stacked; None if it can, or if a mapped network must be tried."""
+    name = type(task).__name__
     if not isinstance(task, Task):
-        return f"{type(task).__name__} is a LightningModule, but not an actlab.tasks.Task"
-    if hook := next(
-        (name for name in HOOKS if getattr(type(task), name) is not getattr(Task, name)), None
-    ):
-        return f"{type(task).__name__} overrides {hook!r}, which a stack does not call"
+        return f"{name} is a LightningModule, but not an actlab.tasks.Task"
+    for hook in HOOKS:
+        if getattr(type(task), hook) is not getattr(Task, hook):
+            return f"{name} overrides {hook!r}, which a stack does not call"
     if task.sees_network and not task.measures_all:
         return (
-            f"'measure' of {type(task).__name__} may not accept a run axis; mark it with "
+            f"'measure' of {name} may not accept a run axis; mark it with "
             "actlab.tasks.takes_run_axis if it does"
         )
-    reason = layers.reason_against(task.network, task.units)
-    against_mapping = mapping.reason_against(task.network) if reason else None
+
+    # A network without stacked forms can be mapped.
+    reason = layers.reason_against(task.network, task.activations)
+    if reason is None:
+        return None
+    against_mapping = mapping.reason_against(task.network)
     return f"{reason}, and {against_mapping}" if against_mapping else None
 
 
 def has_forms(task: Task) -> bool:
     """Return whether the network of a task has stacked forms; otherwise it is mapped."""
-    return layers.reason_against(task.network, task.units) is None
+    return layers.reason_against(task.network, task.activations) is None
 
 
 def matmul_of(task: pl.LightningModule) -> str:
-    """Return the matmul backend for a task, which depends on its network and the kind of processor alone."""
+    """Return the matmul backend for a task.
+
+    It depends only on the network and the kind of processor.
+    """
     if not isinstance(task, Task) or not has_forms(task):
         return matmul.DEFAULT
-    multiplies = any(
-        getattr(part, "multiplies_activations", False) for part in task.network.modules()
-    )
-    return matmul.DEFAULT if multiplies else matmul.for_mlps()
+    for part in task.network.modules():
+        if getattr(part, "multiplies_activations", False):
+            return matmul.DEFAULT
+    return matmul.for_mlps()
 
 
 def _of_member(batch: Batch, r: int) -> Batch:
@@ -243,7 +272,6 @@ def _of_member(batch: Batch, r: int) -> Batch:
 
 def stacked_quantity(quantities: Sequence[Quantity]) -> Quantity:
     """Stack the quantities of the R members into one."""
-    weights = [q.weights for q in quantities if q.weights is not None]
-    return Quantity(
-        torch.stack([q.values for q in quantities]), torch.stack(weights) if weights else None
-    )
+    values = torch.stack([quantity.values for quantity in quantities])
+    weights = [quantity.weights for quantity in quantities if quantity.weights is not None]
+    return Quantity(values, torch.stack(weights) if weights else None)

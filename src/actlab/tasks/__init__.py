@@ -1,4 +1,4 @@
-"""Tasks: LightningModules that train a network built with an activation factory and define its metrics."""
+"""Tasks: LightningModules that train a network built with an activation factory."""
 
 from actlab.tasks.autoencoding import AutoencoderTask
 from actlab.tasks.base import NetworkFactory, Task

@@ -21,7 +21,7 @@ from actlab.validation import Shape, validated_but
 
 
 class AutoencoderTask(Task):
-    """Reconstruct the input; ``loss`` is the squared error, averaged over batch and pixels (GELU §3.2).
+    """Reconstruct the input; ``loss`` is the mean squared error over batch and pixels (GELU §3.2).
 
     Arguments and errors as in `Task`. By default the network is an `Autoencoder` and the optimiser
     Adam. The network has one output for each value of a sample.
@@ -72,4 +72,5 @@ class AutoencoderTask(Task):
     def quantities(self, output: Tensor, batch: Batch) -> dict[str, Quantity]:
         """Return the squared error of each pixel; reconstructions ``(…, B, D)``."""
         pixels = batch[0].flatten(-self.axes)
-        return {"loss": Quantity((matching(output, pixels) - pixels).square())}
+        error = matching(output, pixels) - pixels
+        return {"loss": Quantity(error.square())}

@@ -1,4 +1,4 @@
-"""The base class of tasks; the only place where the name of an activation becomes modules of a network.
+"""The base class of tasks; only here does the name of an activation become modules of a network.
 
 Shapes: ``B`` batch, ``R`` runs (a leading axis when a task computes the quantities of a stack).
 """
@@ -53,6 +53,14 @@ NetworkFactory = Callable[[ActivationFactory, int, Sequence[int]], nn.Module]
 class Task(Training, ABC):
     """Base class of tasks: trains one network and logs a weighted mean of each of its `quantities`.
 
+    A task is responsible for the network (built from an activation factory, with the weights of its
+    seed), for the optimiser and schedules, for the loss and metrics of a batch, and for the record
+    from which a checkpoint rebuilds it. A subclass adds `quantities`, or `measure` for a loss that
+    sees the network.
+
+    It does not load data or choose a device, and it does not loop over batches: that is Lightning's
+    part. The hooks that Lightning calls are in `Training`, which stacks of tasks share.
+
     Metrics logged once per epoch: ``train/loss`` (in training mode, over the epoch),
     ``train/clean_loss`` (each batch before its update, in evaluation mode, as plotted in the GELU
     paper), ``train/penalised_loss`` (``train/loss`` plus the penalty before each update, only if
@@ -91,26 +99,23 @@ class Task(Training, ABC):
     """
 
     metric_names: tuple[str, ...] = ("loss",)
-    derived: ClassVar[
-        Mapping[str, Derived]
-    ] = {}  # those of the `metric_names` that are functions of means
-    derivatives: ClassVar[int] = (
-        3  # order to which updates differentiate activations, if `measure` is its own
-    )
-    independent = (
-        True  # whether the samples of an evaluation are: its means then have a `sampling_error`
-    )
-    keeps_losses = False  # whether a study keeps the loss of each sample of the last evaluations
-    ragged = (
-        False  # whether batches differ in size, and so may the parts of a batch on several devices
-    )
-    arguments: Arguments  # with which it was built
-    config: Mapping[str, Any] | None = (
-        None  # the config that the task was built from, as in its checkpoints
-    )
+    # Metrics of `metric_names` that are functions of means
+    derived: ClassVar[Mapping[str, Derived]] = {}
+    # Order to which updates differentiate activations, if the task overrides `measure`
+    derivatives: ClassVar[int] = 3
+    # Whether the samples of an evaluation are independent: its means then have a `sampling_error`
+    independent = True
+    # Whether a study stores the loss of each sample of the last evaluations
+    keeps_losses = False
+    # Whether batches differ in size, and so may the parts of a batch on several devices
+    ragged = False
+    # The arguments of the constructor
+    arguments: Arguments
+    # The config that the task was built from, as in its checkpoints
+    config: Mapping[str, Any] | None = None
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Keep the arguments; a copy is made without any, and takes those of the original."""
+        """Store the arguments; a copy is made without arguments, and takes the original's."""
         self = super().__new__(cls)
         self.arguments = of_call(cls, args, kwargs)
         return self
@@ -134,30 +139,38 @@ class Task(Training, ABC):
     ) -> None:
         super().__init__(Task)
         self.seed = seed_or_default(seed)
+
+        # Show the arguments to loggers.
         self._set_hparams({**self.arguments.shown, "seed": self.seed})
-        self._hparams_initial, self._log_hyperparams = copy.deepcopy(self._hparams), True
+        self._hparams_initial = copy.deepcopy(self._hparams)
+        self._log_hyperparams = True
+
+        # Check the arguments.
         if type(self).quantities is Task.quantities and not self.sees_network:
             raise ActlabError(
                 f"{type(self).__name__} defines neither quantities nor measure: define one of them"
             )
         allowed = [name for name in self.metric_names if name not in self.derived]
-        if strange := set(training_metrics) - set(allowed):
-            raise unknown("training metric", min(strange), allowed)
+        invalid = set(training_metrics) - set(allowed)
+        if invalid:
+            raise unknown("training metric", min(invalid), allowed)
         building.check_given(network, optimizer=optimizer, scheduler=scheduler)
+
+        # Build the network. Its activation modules are listed in the order of their construction.
         self.stream = streams.Stream(self.seed)
-        self.units: list[
-            nn.Module
-        ] = []  # the activation modules, in the order of their construction
+        self.activations: list[nn.Module] = []
         self.network = self._built(activation, network, num_outputs, input_shape)
-        self.clean_training_loss = clean_training_loss
         self.differs = is_random(self.network) or not self.measures_all
-        self.optimizer, self.scheduler, self.scheduler_interval = (
-            optimizer,
-            scheduler,
-            scheduler_interval,
-        )
-        self.schedules, self.l2 = dict(schedules or {}), l2
-        # Metrics logged for training batches
+
+        # Settings of the optimiser
+        self.optimizer = optimizer
+        self.scheduler = scheduler
+        self.scheduler_interval = scheduler_interval
+        self.schedules = dict(schedules or {})
+        self.l2 = l2
+
+        # Metrics, first the metrics of training batches
+        self.clean_training_loss = clean_training_loss
         self.trained = tuple(dict.fromkeys(("loss", *training_metrics)))
         self.penalised = building.is_penalty(self)
         self.metrics = Metrics(metrics, self.metric_names)
@@ -167,13 +180,19 @@ class Task(Training, ABC):
     def _built(
         self, activation: Any, network: NetworkFactory, num_outputs: int, input_shape: Sequence[int]
     ) -> nn.Module:
-        init = own_generators(hashing.seed_for(self.seed, "init"))
-        with init, weights_of_run(self.seed, self.units), third_party.calling():
-            factory: ActivationFactory = activations.factory(activation)
-            act = differentiable(factory) if self.sees_network else factory
-            built = network(building.recorded(act, self.units, self.seed), num_outputs, input_shape)
+        """Return the network, with the weights of the task's seed; list its activations."""
+        # Build the network with random numbers of its own.
+        generators = own_generators(hashing.seed_for(self.seed, "init"))
+        with generators, weights_of_run(self.seed, self.activations), third_party.calling():
+            act: ActivationFactory = activations.factory(activation)
+            if self.sees_network:
+                act = differentiable(act)
+            act = building.recorded(act, self.activations, self.seed)
+            built = network(act, num_outputs, input_shape)
             building.check_built_on_cpu(built)
             building.materialise(built, input_shape)
+
+        # Let its random parts draw from the task's stream.
         unfuse(built)
         streams.attach(built, self.stream)
         for site, module in enumerate(drawing(built)):
@@ -182,10 +201,16 @@ class Task(Training, ABC):
 
     def _check_schedules(self) -> None:
         """Reject a plateau schedule by a metric that is never logged, or by test data."""
-        optional = {"clean_loss": self.clean_training_loss, "penalised_loss": self.penalised}
-        train = [*self.trained, *(name for name, is_logged in optional.items() if is_logged)]
+        # List the metrics that are logged before the end of training.
+        train = list(self.trained)
+        if self.clean_training_loss:
+            train.append("clean_loss")
+        if self.penalised:
+            train.append("penalised_loss")
         validation = [*self.metric_names, *self.metrics.numbers]
-        allowed = [*(f"train/{name}" for name in train), *(f"val/{name}" for name in validation)]
+        allowed = [f"train/{name}" for name in train]
+        allowed += [f"val/{name}" for name in validation]
+
         for schedule in self.schedules.values():
             if isinstance(schedule, Plateau) and schedule.metric not in allowed:
                 raise unknown("metric of a plateau schedule", schedule.metric, allowed)
@@ -202,27 +227,35 @@ class Task(Training, ABC):
         A key includes all keys below it: ``optimizer`` includes all settings of one optimiser
         class. A network declares its keys in an attribute ``stackable``.
         """
+        network_keys = getattr(self.network, "stackable", ())
         keys = ("optimizer", "schedules", "l2.strength")
-        return *keys, *(f"network.{key}" for key in getattr(self.network, "stackable", ()))
+        return *keys, *(f"network.{key}" for key in network_keys)
 
     @classmethod
     def metrics_for(cls, arguments: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the `metric_names` of a task with the given arguments, before it is built, for studies."""
+        """Return the `metric_names` of a task with these arguments, for studies.
+
+        Studies need them before the task is built.
+        """
         return cls.metric_names
 
     @property
     def sites(self) -> dict[str, nn.Module]:
         """The activation modules of the network, by module name."""
-        made = {id(unit) for unit in self.units}
-        return {name: module for name, module in self.network.named_modules() if id(module) in made}
+        ids = {id(activation) for activation in self.activations}
+        return {name: module for name, module in self.network.named_modules() if id(module) in ids}
 
     def layers_of(self, r: int) -> list[nn.Module]:
-        """Return the activation modules in the order of the network; ``r`` has no effect outside stacks."""
+        """Return the activation modules in the order of the network.
+
+        ``r`` has no effect outside stacks.
+        """
         return list(self.sites.values())
 
     def observe(self, batch: Batch) -> None:
         """Pass a batch through the network, for callers with hooks on its layers."""
-        self(*self.inputs(as_batch(batch)))
+        inputs = self.inputs(as_batch(batch))
+        self(*inputs)
 
     @takes_run_axis
     def inputs(self, batch: Batch) -> tuple[Tensor, ...]:
@@ -230,11 +263,15 @@ class Task(Training, ABC):
         return batch[:1]
 
     def check_targets(self, batch: Batch) -> None:
-        """Raise a RunError for targets without a loss; called before a batch goes from the CPU to a GPU."""
+        """Raise a RunError for targets without a loss.
+
+        Called before a batch goes from the CPU to a GPU.
+        """
 
     def quantities(self, output: Tensor, batch: Batch) -> dict[str, Quantity]:
-        """Return the values of each of `metric_names` in a batch, and what those in ``derived`` are made of.
+        """Return the values of each of `metric_names` in a batch.
 
+        For a metric in ``derived``, return the quantities that it is a function of.
         In training mode the metrics in ``trained`` are sufficient. A method that also accepts
         tensors with a leading run axis is marked with `actlab.tasks.takes_run_axis`; stacks then
         call it once for all runs.
@@ -242,17 +279,20 @@ class Task(Training, ABC):
         raise NotImplementedError
 
     def measure(self, network: Callable[..., Tensor], batch: Batch) -> dict[str, Quantity]:
-        """Return the `quantities` of a batch ``(B, *)``. Override it for a loss that sees the network.
+        """Return the `quantities` of a batch ``(B, *)``.
 
-        Such a loss calls the network, which maps inputs ``(B, *)`` to outputs, more than once, or
-        differentiates it by its inputs, as in ``torch.autograd.grad(u.sum(), x,
-        create_graph=True)``. An override always runs with gradients. It is marked with
+        Override it for a loss that sees the network. Such a loss calls the network, which maps
+        inputs ``(B, *)`` to outputs, more than once, or differentiates it by its inputs, as in
+        ``torch.autograd.grad(u.sum(), x, create_graph=True)``.
+
+        An override always runs with gradients. It is marked with
         `actlab.tasks.takes_run_axis` if it also accepts a batch ``(R, B, …)`` and the network of a
         stack; else its runs are trained one by one. Activations must have right derivatives up to
         the third order; a class whose updates need fewer sets ``derivatives``, such as 1 if no
         input is differentiated.
         """
-        return self.quantities(network(*self.inputs(batch)), batch)
+        output = network(*self.inputs(batch))
+        return self.quantities(output, batch)
 
     @property
     def sees_network(self) -> bool:
@@ -262,16 +302,16 @@ class Task(Training, ABC):
     @property
     def measures_all(self) -> bool:
         """Whether one call measures all runs of a stack; see `actlab.tasks.takes_run_axis`."""
-        return getattr(
-            self.measure if self.sees_network else self.quantities, "takes_run_axis", False
-        )
+        method: Callable[..., Any] = self.measure if self.sees_network else self.quantities
+        return getattr(method, "takes_run_axis", False)
 
     def reported(self, means: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return each of `metric_names`, from the means of the quantities, ``()`` or ``(R,)``."""
         values = dict(means)
         for name, metric in self.derived.items():
             if means.keys() >= {*metric.of}:
-                values[name] = metric.function(*(means[of] for of in metric.of))
+                arguments = [means[argument] for argument in metric.of]
+                values[name] = metric.function(*arguments)
         return {name: values[name] for name in self.metric_names if name in values}
 
     def forward(self, *inputs: Tensor) -> Tensor:
@@ -287,29 +327,43 @@ class Task(Training, ABC):
     def measured(
         self, batch: Batch, shared: bool = True, split: str | None = None
     ) -> dict[str, Quantity]:
-        """Return the quantities of a batch in the current mode; ``shared`` has no effect outside stacks."""
+        """Return the quantities of a batch in the current mode.
+
+        ``shared`` has no effect outside stacks.
+        """
         batch = as_batch(batch)
-        output = None if self.sees_network else self(*self.inputs(batch))
-        quantities = (
-            with_gradients(self, self, batch) if output is None else self.quantities(output, batch)
-        )
+        output: Tensor | None = None
+        if self.sees_network:
+            quantities = with_gradients(self, self, batch)
+        else:
+            output = self(*self.inputs(batch))
+            quantities = self.quantities(output, batch)
+
+        # Metrics of torchmetrics need the output, also if the loss saw the network.
         if split is not None:
-            output = self(*self.inputs(batch)) if output is None else output
+            if output is None:
+                output = self(*self.inputs(batch))
             self.update_metrics(split, output, batch, quantities.get("loss"))
         return quantities
 
     def compared(self, output: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return what `metrics` compare: by default the output and the second tensor of the batch."""
+        """Return what `metrics` compare: by default output and second tensor of the batch."""
         return output, targets_of(batch)
 
     def update_metrics(
         self, split: str, output: Tensor, batch: Batch, loss: Quantity | None
     ) -> None:
-        """Add a batch of ``val`` or ``test`` to the metrics of torchmetrics, without values of weight 0."""
+        """Add a batch of ``val`` or ``test`` to the metrics of torchmetrics.
+
+        Values of weight 0 are left out.
+        """
         predictions, targets = self.compared(output, batch)
+
+        # Leave padding out.
         if loss is not None and loss.weights is not None:
-            counts = loss.weights.expand_as(loss.values) > 0
-            predictions, targets = predictions[counts], targets[counts]
+            is_counted = loss.weights.expand_as(loss.values) > 0
+            predictions = predictions[is_counted]
+            targets = targets[is_counted]
         self.metrics.update(split, at_least_float(predictions), targets)
 
     def setup(self, stage: str) -> None:
@@ -320,43 +374,52 @@ class Task(Training, ABC):
 
     @property
     def record(self) -> Mapping[str, Any]:
-        """The training record for checkpoints: the config, or the arguments with which a program built it."""
+        """The training record for checkpoints: the config, or the arguments in a script."""
         if self.config is None:
             self.config = of_task(type(self), self.arguments, self.seed)
         return self.config
 
     @property
     def hparams_initial(self) -> Any:
-        """The arguments, for loggers; without those of a datamodule, which Lightning logs beside them."""
-        hparams, data = super().hparams_initial, getattr(self._trainer, "datamodule", None)
-        for name in (
-            () if building.saves_hyperparameters(self) else getattr(data, "hparams_initial", ())
-        ):
-            hparams.pop(name, None)
+        """The arguments for loggers, without a datamodule's arguments.
+
+        Lightning logs the datamodule's arguments, too, and rejects a name with two values.
+        """
+        hparams = super().hparams_initial
+        if not building.saves_hyperparameters(self):
+            datamodule = getattr(self._trainer, "datamodule", None)
+            for name in getattr(datamodule, "hparams_initial", ()):
+                hparams.pop(name, None)
         return hparams
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Save the record of the task, too, and a subclass's hyperparameters as plain values."""
         super().on_save_checkpoint(checkpoint)
         checkpoint[checkpoints.CONFIG] = self.record
-        if (key := self.CHECKPOINT_HYPER_PARAMS_KEY) in checkpoint:
+
+        key = self.CHECKPOINT_HYPER_PARAMS_KEY
+        if key in checkpoint:
             checkpoint[key] = split(checkpoint[key]).plain
             if not building.saves_hyperparameters(self):  # they are in the record
                 del checkpoint[key]
 
     def record_update(self, loss: Tensor, measured: Measured, batch_idx: int) -> None:
-        """Record and log the mean loss of the batch; check the trained parameters at the first batch."""
+        """Record and log the mean loss of the batch; at the first batch check what is trained."""
         super().record_update(loss, measured, batch_idx)
+
+        # Check that the optimiser has all trainable parameters.
         if not self._checked and type(self).configure_optimizers is Training.configure_optimizers:
             building.check_learning(loss, self)
         self._checked = True
-        trainer = self.trainer
+
+        # Log the mean loss over devices.
         if self.logs_update(batch_idx):
+            trainer = self.trainer
             mean: Any = trainer.strategy.reduce(loss.detach().clone(), reduce_op="mean")
-            shown = {STEP_LOSS: float(mean)}
+            metrics = {STEP_LOSS: float(mean)}
             for logger in trainer.loggers:
-                logger.log_metrics({**shown, "epoch": self.current_epoch}, step=self.global_step)
-            trainer.progress_bar_metrics.update(shown)
+                logger.log_metrics({**metrics, "epoch": self.current_epoch}, step=self.global_step)
+            trainer.progress_bar_metrics.update(metrics)
 
     def penalty(self) -> Tensor | float:
         """Return ½·decay·Σw² over the weights that ``l2`` decays."""
@@ -365,13 +428,19 @@ class Task(Training, ABC):
     def predict_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> Tensor:
         """Return the network's output for a batch."""
         with third_party.calling():
-            return self.forward(*self.inputs(as_batch(batch)))
+            inputs = self.inputs(as_batch(batch))
+            return self.forward(*inputs)
 
     def optimizer_of_all(self) -> tuple[Optimizer, list[int]]:
         """Return the optimiser, and member number 0 for each of its parameter groups."""
-        named = dict(self.named_parameters())
-        parts = optim.groups(optim.kinds(self, self.units), self.l2)
-        groups = [{"params": [named[n] for n in names], **settings} for names, settings in parts]
+        # Group the parameters by the decay that they get.
+        parameters = dict(self.named_parameters())
+        kinds = optim.kinds(self, self.activations)
+        groups = []
+        for names, settings in optim.groups(kinds, self.l2):
+            group = [parameters[name] for name in names]
+            groups.append({"params": group, **settings})
+
         optimizer = building.checked_optimizer(self, groups)
         return optimizer, [0] * len(optimizer.param_groups)
 
@@ -401,8 +470,8 @@ class Task(Training, ABC):
             **kwargs: arguments of the task, instead of the recorded ones.
 
         Raises:
-            ActlabError: for a checkpoint of another class, one that records no arguments where none
-                are given, one that records code without ``trust``, and one whose weights do not
+            ActlabError: for a checkpoint of another class, without recorded arguments where you
+                pass none, with recorded code but without ``trust``, or with weights that do not
                 fit.
         """
         return restored(  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""The batches that steps receive: a sequence of tensors, a bare tensor, or a mapping of names to tensors."""
+"""The batches that steps receive: a sequence of tensors, a bare tensor, or a mapping of names."""
 
 from __future__ import annotations
 
@@ -10,30 +10,28 @@ from torch import Tensor
 from actlab.errors import RunError
 
 # Names in a batch that is a mapping
-INPUTS = (
-    "image",
-    "img",
-    "pixel_values",
-    "inputs",
-    "input",
-    "x",
-)
+INPUTS = ("image", "img", "pixel_values", "inputs", "input", "x")
 TARGETS = ("label", "labels", "fine_label", "targets", "target", "y")
 
 
 def as_batch(batch: Any) -> Any:
-    """Return inputs and targets, if any, of a sequence, of a mapping, or of a bare tensor of B inputs."""
+    """Return inputs and targets, if any, of a sequence, a mapping, or a bare tensor of B inputs."""
     if isinstance(batch, Tensor):
         return (batch,)
     if not isinstance(batch, Mapping):
         return batch
-    inputs, targets = ([name for name in names if name in batch] for names in (INPUTS, TARGETS))
+
+    # Find the inputs and the targets of a mapping by their names.
+    inputs = [name for name in INPUTS if name in batch]
+    targets = [name for name in TARGETS if name in batch]
     if len(inputs) != 1 or len(targets) > 1:
+        keys = ", ".join(map(str, batch))
         raise RunError(
-            f"a batch has the keys {', '.join(map(str, batch))}: rename its columns so that one is of "
-            f"{', '.join(INPUTS)} and at most one of {', '.join(TARGETS)}, or give tuples (inputs, targets)"
+            f"a batch has the keys {keys}: rename its columns so that one is of "
+            f"{', '.join(INPUTS)} and at most one of {', '.join(TARGETS)}, or give tuples "
+            "(inputs, targets)"
         )
-    return tuple(batch[name] for name in (*inputs, *targets))
+    return tuple(batch[name] for name in inputs + targets)
 
 
 def targets_of(batch: Any) -> Tensor:
@@ -45,22 +43,27 @@ def targets_of(batch: Any) -> Tensor:
 
 
 def matching(output: Tensor, targets: Tensor) -> Tensor:
-    """Return a network's output; targets of another shape, which torch would broadcast, raise a RunError."""
+    """Return a network's output.
+
+    Raises:
+        RunError: for targets of another shape, which torch would broadcast.
+    """
     if output.shape != targets.shape:
         raise RunError(
-            f"the targets of a batch have shape {tuple(targets.shape)}, but the network's output has "
-            f"{tuple(output.shape)}: give targets of shape (B, num_outputs), such as y.unsqueeze(1)"
+            f"the targets of a batch have shape {tuple(targets.shape)}, but the network's output "
+            f"has {tuple(output.shape)}: give targets of shape (B, num_outputs), such as "
+            "y.unsqueeze(1)"
         )
     return output
 
 
 def class_numbers(output: Tensor, batch: Any) -> Tensor:
-    """Return the labels of a batch as int64, of the shape of logits ``(…, B, K)`` without their last axis."""
+    """Return the labels of a batch as int64, ``(…, B)`` for logits ``(…, B, K)``."""
     labels = targets_of(batch)
     if labels.is_floating_point() or labels.shape != output.shape[:-1]:
         raise RunError(
-            f"the labels of a batch are {labels.dtype} of shape {tuple(labels.shape)}, but logits have shape "
-            f"{tuple(output.shape)}: give class numbers, of shape (B,)"
+            f"the labels of a batch are {labels.dtype} of shape {tuple(labels.shape)}, but logits "
+            f"have shape {tuple(output.shape)}: give class numbers, of shape (B,)"
         )
     return labels.long()
 
@@ -68,10 +71,11 @@ def class_numbers(output: Tensor, batch: Any) -> Tensor:
 def check_classes(labels: Tensor, classes: int, padding: int) -> None:
     """Raise a RunError for a label that is neither one of K classes nor ``padding``."""
     labels = labels.long()
-    wrong = labels[((labels < 0) | (labels >= classes)) & (labels != padding)]
-    if len(wrong):
+    is_class = (labels >= 0) & (labels < classes)
+    invalid = labels[~is_class & (labels != padding)]
+    if len(invalid):
         raise RunError(
-            f"a batch has the label {int(wrong[0])}, but the classes are 0 to {classes - 1}: to leave samples "
-            "out, give them the label -100 in an actlab.tasks.FrameTask, or weights of 0 in the `quantities` "
-            "of a task of your own"
+            f"a batch has the label {int(invalid[0])}, but the classes are 0 to {classes - 1}: to "
+            "leave samples out, give them the label -100 in an actlab.tasks.FrameTask, or weights "
+            "of 0 in the `quantities` of a task of your own"
         )

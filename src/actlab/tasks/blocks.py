@@ -1,5 +1,6 @@
-"""Blocks of updates: several updates in one batch of a Trainer, whose loops and hooks then run once a block.
+"""Blocks of updates: several updates in one batch of a Trainer.
 
+The loops and hooks of the Trainer then run once a block.
 Lightning's loops cost about a millisecond a batch on a CPU, whatever the network
 (``benchmarks/stacks.py``). The loader of training data may therefore yield a `BatchBlock`, the
 positions of several batches: a task makes all updates but the last itself, in Lightning's order,
@@ -30,7 +31,7 @@ from pytorch_lightning.strategies import SingleDeviceStrategy
 from pytorch_lightning.utilities import rank_zero_info
 from pytorch_lightning.utilities.model_helpers import is_overridden
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
+from torch.optim import SGD, Adagrad, Adam, Adamax, AdamW, NAdam, RAdam, RMSprop
 
 from actlab.errors import RunError
 from actlab.optim import AdamEpsilonInRoot
@@ -43,33 +44,39 @@ from actlab.tasks.replay import PROGRAMS, Replay
 MOST, LONGEST = 64, 1.0  # updates of a block, and seconds
 MOST_REPLAYED = 512  # updates of a block of which all but the last are replayed
 PATIENCE = 100  # updates of which none is replayed before that has a reason
-_OF_UPDATES = (  # hooks that Lightning calls at each update, but once a block
-    *("on_train_batch_start", "on_train_batch_end", "on_before_zero_grad", "on_before_backward"),
-    *("on_after_backward", "on_before_optimizer_step"),
-)
-_OF_MODULES = (
-    *(
-        *_OF_UPDATES,
-        "training_step",
-        "backward",
-        "optimizer_step",
-        "optimizer_zero_grad",
-        "lr_scheduler_step",
-    ),
-    *("configure_gradient_clipping", "clip_gradients"),
+# Hooks that Lightning calls at each update, but once a block
+_OF_UPDATES = (
+    "on_train_batch_start",
+    "on_train_batch_end",
+    "on_before_zero_grad",
+    "on_before_backward",
+    "on_after_backward",
+    "on_before_optimizer_step",
 )
 _OF_TRANSFER = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
+_OF_MODULES = (
+    *_OF_UPDATES,
+    "training_step",
+    "backward",
+    "optimizer_step",
+    "optimizer_zero_grad",
+    "lr_scheduler_step",
+    "configure_gradient_clipping",
+    "clip_gradients",
+    *_OF_TRANSFER,
+)
 _PRECISIONS = (Precision, DoublePrecision, HalfPrecision, MixedPrecision)
-# They compute nothing before their closure, within which the other updates of a block are made
+# They compute nothing before their closure, within which the other updates of a block are made.
 _OPTIMIZERS = (
-    *(
-        torch.optim.Adam,
-        torch.optim.AdamW,
-        torch.optim.NAdam,
-        torch.optim.RAdam,
-        torch.optim.Adamax,
-    ),
-    *(torch.optim.SGD, torch.optim.RMSprop, torch.optim.Adagrad, AdamEpsilonInRoot),
+    Adam,
+    AdamW,
+    NAdam,
+    RAdam,
+    Adamax,
+    SGD,
+    RMSprop,
+    Adagrad,
+    AdamEpsilonInRoot,
 )
 
 
@@ -79,8 +86,10 @@ def reason_against(trainer: pl.Trainer, kind: type) -> str | None:
     ``kind`` is the class of module whose hooks of updates a block calls.
     """
     module: Any = trainer.lightning_module
-    data, plugin = trainer.datamodule, trainer.precision_plugin  # type: ignore[attr-defined]
-    for hook in (*_OF_MODULES, *_OF_TRANSFER):
+    data: Any = trainer.datamodule  # type: ignore[attr-defined]
+
+    # Hooks of the user
+    for hook in _OF_MODULES:
         if getattr(getattr(module, hook), "__func__", None) is not getattr(kind, hook):
             return f"{type(module).__name__} overrides {hook}"
     for hook in _OF_TRANSFER:
@@ -91,6 +100,9 @@ def reason_against(trainer: pl.Trainer, kind: type) -> str | None:
             return "gradients are accumulated"
         if _most_for(callback) < 2:
             return f"{type(callback).__name__} watches single updates"
+
+    # Settings of the Trainer
+    plugin = trainer.precision_plugin
     if trainer.accumulate_grad_batches > 1:
         return "gradients are accumulated"
     if type(trainer.strategy) is not SingleDeviceStrategy:
@@ -101,18 +113,23 @@ def reason_against(trainer: pl.Trainer, kind: type) -> str | None:
         return "a profiler times single updates"
     if any(config.interval == "step" for config in trainer.lr_scheduler_configs):
         return "a scheduler of torch steps at each update"
-    strange = [kind.__name__ for kind in map(type, trainer.optimizers) if kind not in _OPTIMIZERS]
-    return f"the optimiser is {strange[0]}" if strange else None
+    for optimizer in trainer.optimizers:
+        if type(optimizer) not in _OPTIMIZERS:
+            return f"the optimiser is {type(optimizer).__name__}"
+    return None
 
 
 def _most_for(callback: Any) -> int:
-    """Return the most updates of a block with which a callback works: its ``blocks``, a number, or True."""
+    """Return the most updates of a block with which a callback works.
+
+    Its attribute ``blocks`` is a number, or True. Without it, a callback that has no hook of
+    updates works with any.
+    """
     if isinstance(callback, ModelCheckpoint):
         single = callback._every_n_train_steps or callback._train_time_interval is not None
         return 1 if single else MOST_REPLAYED
-    allowed = getattr(
-        callback, "blocks", not any(is_overridden(hook, callback) for hook in _OF_UPDATES)
-    )
+    hooks = [hook for hook in _OF_UPDATES if is_overridden(hook, callback)]
+    allowed = getattr(callback, "blocks", not hooks)
     return MOST_REPLAYED if allowed is True else int(allowed)
 
 
@@ -122,10 +139,11 @@ def _next_validation(trainer: pl.Trainer, first: int) -> int:
     A validation that no number of batches determines, by time or by a request to stop, may follow
     each update.
     """
-    every, counted = trainer.val_check_batch, first
+    every = trainer.val_check_batch
     if trainer.should_stop or not isinstance(every, int):
         return first + 1
 
+    counted = first
     if trainer.check_val_every_n_epoch is None:  # Lightning counts on over epochs
         counted = trainer.fit_loop.epoch_loop.total_batch_idx + 1
     return first + every - counted % every
@@ -134,13 +152,17 @@ def _next_validation(trainer: pl.Trainer, first: int) -> int:
 class Blocks:
     """The blocks of a task or a stack.
 
+    It says where blocks end, makes all updates of a block except the last, and counts updates as
+    Lightning does. It computes no loss: `actlab.tasks.training.Training` does. It does not decide
+    about programs: `actlab.tasks.replay.Replay` does.
+
     Attributes:
-        reason: why each update is a batch of its own; None where they are in blocks.
+        reason: why each update is a batch of its own; None if updates are in blocks.
         drew: in the first update of a block, a list that gets whether it drew from the global
             generators.
         undrawn: whether the first update of this block has drawn nothing, so that the others are
             not seeded.
-        replay: the program that replaces them on a GPU.
+        replay: the program that replaces updates on a GPU.
         updates: number of updates, in blocks or not.
     """
 
@@ -154,115 +176,125 @@ class Blocks:
         self._seconds = LONGEST  # of an update of the last block; the first block has one update
 
     def begin(self, module: Any) -> Callable[[int], int] | None:
-        """Begin an epoch; return a function from the first batch of a block to that before which it ends.
+        """Begin an epoch; return a function from the first batch of a block to its end.
 
-        None if each update is a batch of its own. Callbacks may change settings of the Trainer
-        between epochs.
+        The end is the batch after the last one. None if each update is a batch of its own.
+        Callbacks may change settings of the Trainer between epochs.
         """
-        before, self.reason = self.reason, reason_against(module.trainer, module.known_class)
-        if self.reason and self.reason != before:
+        before = self.reason
+        self.reason = reason_against(module.trainer, module.known_class)
+        if self.reason is None:
+            most = min(map(_most_for, module.trainer.callbacks), default=MOST_REPLAYED)
+            return partial(self._end, module.trainer, most)
+
+        if self.reason != before:
             rank_zero_info(
-                f"each update runs alone, which adds about a millisecond and changes no number: {self.reason}"
+                "each update runs alone, which adds about a millisecond and changes no number: "
+                f"{self.reason}"
             )
-        most = min(map(_most_for, module.trainer.callbacks), default=MOST_REPLAYED)
-        return None if self.reason else partial(self._end, module.trainer, most)
+        return None
 
     def _end(self, trainer: pl.Trainer, most: int, first: int) -> int:
         if self.replay.reason or not self.replay.checked:
             most = min(most, MOST)
-        ends = [
-            first + max(1, min(int(LONGEST / self._seconds), most)),
-            trainer.num_training_batches,
-        ]
+        updates = max(1, min(int(LONGEST / self._seconds), most))
         if trainer.max_steps >= 0:
-            ends.append(first + trainer.max_steps - trainer.global_step)
-        ends.append(_next_validation(trainer, first))
+            updates = min(updates, trainer.max_steps - trainer.global_step)
+        ends = first + updates, trainer.num_training_batches, _next_validation(trainer, first)
         return int(min(ends))
 
     def train(self, module: Any, block: Any, first: int) -> Tensor:
-        """Make the update of each batch of a block but the last, and return the loss of that.
+        """Make the update of each batch of a block but the last, and return the loss of the last.
 
-        Seeding the global generators takes a fifth of a millisecond. Where the first update draws
+        Seeding the global generators takes a fifth of a millisecond. If the first update draws
         nothing from them, the others are not seeded, and may be replayed.
 
         Raises:
             RunError: if only some updates draw from them.
         """
-        begun, before, last = time.perf_counter(), Generators.now(), first + len(block) - 1
+        # Prepare the block
+        start = time.perf_counter()
+        before = Generators.now()
         trainer = module.trainer
-        module.stream.prepare(
-            [(trainer.current_epoch, number) for number in range(first, last + 1)]
-        )
+        last = first + len(block) - 1
+        epoch = trainer.current_epoch
+        module.stream.prepare([(epoch, number) for number in range(first, last + 1)])
         self.undrawn = block.by_position and self.replay.begin(module)
         may_know = block.by_position and not self.undrawn
+
+        # Make the updates
         try:
             for number, batch in enumerate(block, first):
                 batch = _placed(as_batch(batch), module)
                 if number < last and self.undrawn and self._replayed(module, batch, number):
                     continue
-                # Where gathering a batch draws, nothing can be said of the updates: all are seeded.
-                if number == first and may_know and before.same(Generators.now()):
+                # If gathering a batch draws, nothing can be said of the updates: all are seeded.
+                is_looked_at = may_know and number == first
+                if is_looked_at and before.same(Generators.now()):
                     self.drew = []
                 loss: Tensor = module.loss_of_update(batch, number)
-                if number == first and may_know:
-                    self.drew, self.undrawn = None, self.drew == [False]
+                if is_looked_at:
+                    self.undrawn = self.drew == [False]
+                    self.drew = None
                 if number < last:
                     signals.check()
-                    # The loss is let go: its graph keeps nodes that name the stream of this update.
-                    _differentiate(module, loss)
-                    loss = loss.detach()
-                    _step(trainer)
+                    # The graph of a loss that lives keeps nodes that name the stream of its update.
+                    with outside_autocast(trainer):
+                        _differentiate(module, loss)
+                        loss = loss.detach()
+                        _step(trainer)
             if self.undrawn and not before.same(Generators.now()):
                 raise RunError(
-                    "the network or the loss draws random numbers in some updates only: let it draw in each, "
-                    "or override training_step in the task, which is then called at each update"
+                    "the network or the loss draws random numbers in some updates only: let it "
+                    "draw in each, or override training_step in the task, which is then called at "
+                    "each update"
                 )
         finally:
-            self.drew, self.undrawn = None, False
-        self._seconds = (time.perf_counter() - begun) / len(block)
-        # Lightning has counted the blocks alone
+            self.drew = None
+            self.undrawn = False
+        self._seconds = (time.perf_counter() - start) / len(block)
+
+        # Lightning has counted only the blocks
         progress = trainer.fit_loop.epoch_loop.batch_progress
         progress.is_last_batch = progress.current.ready >= trainer.num_training_batches
         return loss
 
     def not_replayed(self, module: Any) -> str:
-        """Return why a GPU got no updates as one program; empty where it did, or on a CPU."""
+        """Return why a GPU got no updates as one program; empty if it did, or on a CPU."""
         replay = self.replay
-        if (
-            replay.reason
-            or replay.replayed
-            or self.updates < PATIENCE
-            or module.device.type not in PROGRAMS
-        ):
-            return replay.reason or ""
+        if replay.reason:
+            return replay.reason
+        if module.device.type not in PROGRAMS or replay.replayed or self.updates < PATIENCE:
+            return ""
         if replay.changed:
             return f"{replay.changed} changes at each update"
-        return "updates are made one by one, have a DataLoader's batches, or draw from torch's own generators"
+        return (
+            "updates are made one by one, have a DataLoader's batches, or draw from torch's own "
+            "generators"
+        )
 
     def is_settled(self, module: Any) -> bool:
-        """Return whether the updates to come take a usual time; on a GPU the first ones take longer."""
-        replay = self.replay
-        on_cpu = module.device.type not in PROGRAMS
-        return (
-            bool(on_cpu or self.reason or replay.reason or replay.checked)
-            or self.updates >= PATIENCE
-        )
+        """Return whether the updates to come take a usual time; on a GPU the first take longer."""
+        if module.device.type not in PROGRAMS or self.updates >= PATIENCE:
+            return True
+        return bool(self.reason or self.replay.reason or self.replay.checked)
 
     def tell(self, module: Any) -> None:
         """Say how fast the updates on an accelerator were."""
         if module.device.type not in PROGRAMS or not self.updates:
             return
         pace = self.updates / (time.perf_counter() - self._began)
-        share, memory = (
-            self.replay.replayed / self.updates,
-            torch.cuda.max_memory_allocated() / 2**30,
-        )
+        share = self.replay.replayed / self.updates
+        memory = torch.cuda.max_memory_allocated() / 2**30
         rank_zero_info(
             f"{self.updates} updates, {pace:.0f} a second with evaluations, {share:.0%} replayed; "
             f"{memory:.2f} GiB of the device's memory"
         )
 
     def _replayed(self, module: Any, batch: tuple[Any, ...], number: int) -> bool:
+        """Make an update by the program; return whether there was one for it."""
+        if self.replay.reason or module.device.type not in PROGRAMS:
+            return False
         module.begin_update(batch, number)
         outputs = self.replay(module, partial(_gradients, module), batch)
         if outputs is None:
@@ -272,49 +304,53 @@ class Blocks:
         module.record_update(loss, measured, number)
         for parameter, gradient in zip(_parameters(module), gradients, strict=True):
             parameter.grad = gradient
-        _step(module.trainer)
+        with outside_autocast(module.trainer):
+            _step(module.trainer)
         return True
 
 
 def _placed(batch: Any, module: pl.LightningModule) -> Any:
     batch = module.trainer.precision_plugin.convert_input(batch)
-    here = all(getattr(part, "device", None) == module.device for part in tree_leaves(batch))
-    return batch if here else module.trainer.strategy.batch_to_device(batch)
+    device = module.device
+    if isinstance(batch, tuple) and all(getattr(part, "device", None) == device for part in batch):
+        return batch
+    return module.trainer.strategy.batch_to_device(batch)
 
 
 def _differentiate(module: Any, loss: Tensor) -> None:
     """Set the gradients of an update as Lightning does after a training step."""
-    trainer, optimizer = module.trainer, module.trainer.optimizers[0]
-    with outside_autocast(trainer):
-        for parameter in _parameters(module):  # torch's own `zero_grad` takes eight times as long
-            parameter.grad = None
-        loss.backward()  # type: ignore[no-untyped-call]
-        module.on_before_optimizer_step(optimizer)
-        if most := trainer.gradient_clip_val:
-            module.configure_gradient_clipping(optimizer, most, trainer.gradient_clip_algorithm)
+    trainer = module.trainer
+    optimizer = trainer.optimizers[0]
+    for parameter in _parameters(module):  # torch's own `zero_grad` takes eight times as long
+        parameter.grad = None
+    loss.backward()  # type: ignore[no-untyped-call]
+    module.on_before_optimizer_step(optimizer)
+    if trainer.gradient_clip_val:
+        module.configure_gradient_clipping(
+            optimizer, trainer.gradient_clip_val, trainer.gradient_clip_algorithm
+        )
 
 
 def _gradients(module: Any, batch: tuple[Tensor, ...]) -> Any:
-    """Return the loss of an update, what is measured of its batch, and the gradients of all parameters."""
+    """Return the loss of an update, the means of its batch, and the gradient of each parameter."""
     torch.clear_autocast_cache()  # a program must round the weights itself
     loss, measured = module.measured_update(batch)
-    _differentiate(module, loss)
+    with outside_autocast(module.trainer):
+        _differentiate(module, loss)
     means = {name: (mean.detach(), weight) for name, (mean, weight) in measured.items()}
     return loss.detach(), means, [parameter.grad for parameter in _parameters(module)]
 
 
 def _parameters(module: Any) -> list[Tensor]:
-    return [
-        parameter
-        for group in module.trainer.optimizers[0].param_groups
-        for parameter in group["params"]
-    ]
+    parameters: list[Tensor] = []
+    for group in module.trainer.optimizers[0].param_groups:
+        parameters += group["params"]
+    return parameters
 
 
 def _step(trainer: pl.Trainer) -> None:
     """Make the step of the optimiser as Lightning does, and count the update."""
-    with outside_autocast(trainer):
-        trainer.optimizers[0].step()
+    trainer.optimizers[0].step()
     # Lightning has not counted this update, wherever it counts its own.
     add(1, *updates_of(trainer))
     trainer.fit_loop.epoch_loop._batches_that_stepped += 1
@@ -323,10 +359,11 @@ def _step(trainer: pl.Trainer) -> None:
 @contextmanager
 def outside_autocast(trainer: pl.Trainer) -> Iterator[None]:
     """Leave the context of the precision, in which training steps run but no backward pass."""
-    if isinstance(trainer.precision_plugin, MixedPrecision):
-        with torch.autocast(trainer.precision_plugin.device, enabled=False):
+    plugin = trainer.precision_plugin
+    if isinstance(plugin, MixedPrecision):
+        with torch.autocast(plugin.device, enabled=False):
             yield
-        # Else the next forward pass would use the weights before the update
+        # Else the next forward pass would use the weights before the update.
         torch.clear_autocast_cache()
     else:
         yield

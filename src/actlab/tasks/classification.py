@@ -39,9 +39,8 @@ class ClassificationTask(Task):
 
     metric_names: tuple[str, ...] = ("loss", "error", "accuracy")
     prediction = "probability"  # what `predict_step` returns
-    padding = torch.iinfo(
-        torch.int64
-    ).min  # the label that has no weight; here no label, as -100 has in torch
+    # The label without weight. This class has none; torch's -100 would hide an invalid label.
+    padding = torch.iinfo(torch.int64).min
     default_network: ClassVar[type[nn.Module]] = MLP
 
     @validated_but("activation", "network", "optimizer", "scheduler")
@@ -64,11 +63,9 @@ class ClassificationTask(Task):
     ) -> None:
         if top is not None and not 1 <= top <= num_classes:
             raise ActlabError(f"model.top {top}: give a number of classes from 1 to {num_classes}")
-        self.num_classes, self.top, self.metric_names = (
-            num_classes,
-            top,
-            self.metrics_for({"top": top}),
-        )
+        self.num_classes = num_classes
+        self.top = top
+        self.metric_names = self.metrics_for({"top": top})
         super().__init__(
             activation,
             network or self.default_network,
@@ -84,55 +81,75 @@ class ClassificationTask(Task):
             seed,
             metrics,
         )
-        for name, metric in self.metrics.given.items():
-            if (classes := getattr(metric, "num_classes", None)) not in (None, num_classes):
-                has = f"the task has {num_classes} classes: give {num_classes}"
-                raise ActlabError(f"{KEY}.{name}.num_classes {classes}: {has}")
+
+        # A metric of torchmetrics may have a number of classes, too.
+        for name, metric in self.metrics.templates.items():
+            classes = getattr(metric, "num_classes", None)
+            if classes not in (None, num_classes):
+                raise ActlabError(
+                    f"{KEY}.{name}.num_classes {classes}: the task has {num_classes} classes: give "
+                    f"{num_classes}"
+                )
 
     @classmethod
     def metrics_for(cls, arguments: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the `metric_names` of a task with the given arguments."""
         top = arguments.get("top")
-        return cls.metric_names if top is None else (*cls.metric_names, f"top{top}_error")
+        if top is None:
+            return cls.metric_names
+        return (*cls.metric_names, f"top{top}_error")
 
     @takes_run_axis
     def quantities(self, output: Tensor, batch: Batch) -> dict[str, Quantity]:
-        """Return cross-entropy, error, accuracy and, with ``top``, the top-k error; logits ``(…, B, K)``."""
+        """Return cross-entropy, error, accuracy and, with ``top``, the top-k error.
+
+        ``output`` holds logits ``(…, B, K)``.
+        """
         labels = class_numbers(output, batch)
         loss = self.surprisals(output, labels)
+
+        # Training logs only the loss, unless a config adds metrics.
         if self.training and len(self.trained) == 1:
             return {"loss": Quantity(loss)}
-        right = (output.argmax(-1) == labels).float()
+
+        correct = (output.argmax(-1) == labels).float()
         quantities = {
             "loss": Quantity(loss),
-            "error": Quantity(1 - right),
-            "accuracy": Quantity(right),
+            "error": Quantity(1 - correct),
+            "accuracy": Quantity(correct),
         }
         if self.top is not None:
-            among = (output.topk(self.top).indices == labels.unsqueeze(-1)).any(-1)
-            quantities[f"top{self.top}_error"] = Quantity(1 - among.float())
+            top_classes = output.topk(self.top).indices
+            is_among = (top_classes == labels.unsqueeze(-1)).any(-1)
+            quantities[f"top{self.top}_error"] = Quantity(1 - is_among.float())
         return quantities
 
     def surprisals(self, output: Tensor, labels: Tensor) -> Tensor:
-        """Return the cross-entropy of each label, 0 of `padding`; logits ``(…, K)``, labels ``(…)``."""
-        flat = output.flatten(0, -2), labels.flatten()
+        """Return the cross-entropy of labels ``(…)``, 0 of `padding`, from logits ``(…, K)``."""
+        # torch expects one axis of samples.
+        logits = output.flatten(0, -2)
+        flat_labels = labels.flatten()
         try:
-            losses = F.cross_entropy(*flat, ignore_index=self.padding, reduction="none")
+            losses = F.cross_entropy(
+                logits, flat_labels, ignore_index=self.padding, reduction="none"
+            )
         except IndexError:  # torch's own check, which costs nothing on a CPU
             check_classes(labels, output.shape[-1], self.padding)
             raise
-        return losses if flat[1] is labels else losses.view_as(labels)
+
+        return losses if flat_labels is labels else losses.view_as(labels)
 
     def check_targets(self, batch: Batch) -> None:
-        """Raise a RunError for a label that is no class, at which a GPU would end the process."""
-        if (labels := targets_of(batch)).device.type == "cpu":
+        """Raise a RunError for an invalid label, at which a GPU would end the process."""
+        labels = targets_of(batch)
+        if labels.device.type == "cpu":
             check_classes(labels, self.num_classes, self.padding)
 
     def compared(self, output: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return what `metrics` compare: log-probabilities and labels.
 
-        Some metrics make probabilities of logits by a softmax, but only in batches in which they do
-        not lie in [0, 1]. Log-probabilities never do, and are their own logits.
+        Some metrics turn logits into probabilities by a softmax, but only in batches whose logits
+        are outside [0, 1]. Log-probabilities always are, and a softmax of them is right.
         """
         return at_least_float(output).log_softmax(-1), targets_of(batch)
 

@@ -1,9 +1,9 @@
-"""What Lightning and torch would resume from without an error, though a part of the checkpoint is missing.
+"""Reject checkpoints that Lightning and torch would resume from although a part is missing.
 
 Lightning takes loops without progress for a new training, and pairs states with optimisers and
-schedulers as far as both lists go. torch starts a parameter without state anew, and takes settings
-of any type. So what was restored must have the form of what was built: its keys, shapes and kinds
-of values.
+schedulers as far as both lists go. torch starts a parameter without state from scratch, and accepts
+settings of any type. So a restored state must have the form of the state that was built: its keys,
+shapes and kinds of values.
 """
 
 from __future__ import annotations
@@ -21,8 +21,11 @@ from torch.optim import Optimizer
 from actlab.storage.checkpoints import STATELESS, AtomicCheckpointIO
 from actlab.storage.files import DamagedError
 
-OPTIMIZERS, SCHEDULERS = "optimizer_states", "lr_schedulers"  # Lightning's keys of a checkpoint
-NOT_YET = "NoneType"  # form of a value that a later step may set
+# Lightning's keys of a checkpoint
+OPTIMIZERS = "optimizer_states"
+SCHEDULERS = "lr_schedulers"
+# The form of a value that a later step may set
+NOT_YET = "NoneType"
 
 
 class CompleteCheckpoint(Callback):
@@ -34,21 +37,21 @@ class CompleteCheckpoint(Callback):
     stackable = True
 
     def __init__(self) -> None:
-        self._checkpoint: Mapping[str, Any] | None = None  # until training starts
-        self._built: dict[
-            str, str
-        ] = {}  # forms of the optimisers and schedulers before they are restored
+        # The checkpoint, until training starts
+        self._checkpoint: Mapping[str, Any] | None = None
+        # Forms of the optimisers and schedulers before they are restored
+        self._built: dict[str, str] = {}
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Name the parameters without a state, such as those that have had no gradient."""
+        """Name the parameters without a state, such as parameters that have had no gradient."""
         checkpoint[STATELESS] = [_stateless(state) for state in checkpoint.get(OPTIMIZERS, ())]
 
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: Mapping[str, Any]
     ) -> None:
-        """Check that the loops have their progress; nothing where the Trainer only evaluates."""
+        """Check that the loops have their progress, unless the Trainer only evaluates."""
         if trainer.state.fn != "fit":
             return
         self._checkpoint = checkpoint
@@ -64,67 +67,82 @@ class CompleteCheckpoint(Callback):
             self._built = _forms(_states(trainer) | {OPTIMIZERS: states})
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Compare the restored optimisers and schedulers with those that were built."""
-        checkpoint, self._checkpoint = self._checkpoint, None
+        """Compare the restored optimisers and schedulers with the ones that were built."""
+        checkpoint = self._checkpoint
+        self._checkpoint = None
         if checkpoint is None or not trainer.global_step:
             return
 
-        # How many there are
+        # Compare how many there are.
         states = _states(trainer)
         for key, restored in states.items():
             number = len(checkpoint.get(key, restored))
             if number != len(restored):
                 raise _damaged(trainer, f"has {number} {key}, where {len(restored)} were built")
 
-        # Which parameters have a state
-        left_out: list[str] = []
+        # Compare which parameters have a state.
+        stateless_keys: list[str] = []
         for number, state in enumerate(states[OPTIMIZERS]):
             prefix = f"{OPTIMIZERS}.{number}.state."
-            stateless = _stateless(state)
-            named = checkpoint.get(STATELESS)
-            if named is not None:
-                missing = [parameter for parameter in stateless if parameter not in named[number]]
-            else:  # of another program, which names none
-                needed = any(key.startswith(prefix) for key in self._built)
-                missing = stateless if needed and not state["state"] else []
+            missing = self._missing(checkpoint, number, state)
             if missing:
                 raise _damaged(trainer, f"has no {prefix}{missing[0]}")
-            left_out += [f"{prefix}{parameter}." for parameter in stateless]
+            stateless_keys += [f"{prefix}{parameter}." for parameter in _stateless(state)]
 
-        # What they hold
-        found = _forms(states)
+        # Compare the forms of their values.
+        restored_forms = _forms(states)
         for key, form in self._built.items():
-            if found.get(key) != form != NOT_YET and not key.startswith(tuple(left_out)):
-                problem = f"has {found.get(key, 'nothing')} at {key}, where {form} was built"
-                raise _damaged(trainer, problem)
+            restored_form = restored_forms.get(key, "nothing")
+            if form in (restored_form, NOT_YET) or key.startswith(tuple(stateless_keys)):
+                continue
+            raise _damaged(trainer, f"has {restored_form} at {key}, where {form} was built")
+
+    def _missing(
+        self, checkpoint: Mapping[str, Any], number: int, state: Mapping[str, Any]
+    ) -> list[int]:
+        """Return the parameters of a restored optimiser that had a state when it was saved."""
+        stateless = _stateless(state)
+        if STATELESS in checkpoint:
+            saved_stateless = checkpoint[STATELESS][number]
+            return [parameter for parameter in stateless if parameter not in saved_stateless]
+
+        # Another program wrote the checkpoint: only an optimiser without any state is rejected.
+        prefix = f"{OPTIMIZERS}.{number}.state."
+        has_states = any(key.startswith(prefix) for key in self._built)
+        return stateless if has_states and not state["state"] else []
 
 
 def _states(trainer: pl.Trainer) -> dict[str, list[dict[str, Any]]]:
-    """Return the state dicts that Lightning restores, by key; averaging of weights has its own scheduler."""
+    """Return the state dicts that Lightning restores, by key of a checkpoint.
+
+    Schedulers are left out if weights are averaged, which replaces the scheduler.
+    """
     states = {OPTIMIZERS: [optimizer.state_dict() for optimizer in trainer.optimizers]}
-    callbacks = trainer.callbacks  # type: ignore[attr-defined]  # Lightning sets it elsewhere
+
+    # Lightning sets the callbacks where mypy does not see it.
+    callbacks = trainer.callbacks  # type: ignore[attr-defined]
     if not any(isinstance(callback, StochasticWeightAveraging) for callback in callbacks):
-        states[SCHEDULERS] = [
-            config.scheduler.state_dict() for config in trainer.lr_scheduler_configs
-        ]
+        configs = trainer.lr_scheduler_configs
+        states[SCHEDULERS] = [config.scheduler.state_dict() for config in configs]
     return states
 
 
 def _stateless(state: Mapping[str, Any]) -> list[int]:
     """Return the numbers of an optimiser's parameters without a state."""
-    numbers = [number for group in state.get("param_groups", ()) for number in group["params"]]
-    return [number for number in numbers if number not in state["state"]]
+    numbers: list[int] = []
+    for group in state.get("param_groups", ()):
+        numbers += [number for number in group["params"] if number not in state["state"]]
+    return numbers
 
 
 def _after_a_step(optimizer: Optimizer) -> dict[str, Any]:
     """Return the state dict of a fresh optimiser after a step with zero gradients."""
     try:
         trial = copy.deepcopy(optimizer)
-        for parameter in (
-            parameter for group in trial.param_groups for parameter in group["params"]
-        ):
-            if parameter.requires_grad:
-                parameter.grad = torch.zeros_like(parameter)
+        for group in trial.param_groups:
+            for parameter in group["params"]:
+                if parameter.requires_grad:
+                    parameter.grad = torch.zeros_like(parameter)
         trial.step(lambda: 0.0)
         return trial.state_dict()
     except Exception:  # some optimisers of other libraries cannot be copied
@@ -132,11 +150,13 @@ def _after_a_step(optimizer: Optimizer) -> dict[str, Any]:
 
 
 def _forms(value: Any, key: str = "") -> dict[str, str]:
-    """Return the shape or kind of each value in nested dictionaries and lists, by its dotted key."""
+    """Return the shape or kind of each value in nested dictionaries and lists, by dotted key."""
+    # A value that is not a container has a form itself.
+    parts: list[tuple[Any, Any]]
     if type(value) is dict:
-        parts = [*value.items()]
+        parts = list(value.items())
     elif isinstance(value, list | tuple):
-        parts = [*enumerate(value)]
+        parts = list(enumerate(value))
     elif isinstance(value, Tensor) and value.dim():
         return {key: f"shape {tuple(value.shape)}"}
     elif isinstance(value, int | float | Tensor) and not isinstance(value, bool):
@@ -144,6 +164,7 @@ def _forms(value: Any, key: str = "") -> dict[str, str]:
     else:
         return {key: type(value).__name__}
 
+    # Describe the parts of a container.
     forms: dict[str, str] = {}
     for name, part in parts:
         forms |= _forms(part, f"{key}.{name}" if key else str(name))

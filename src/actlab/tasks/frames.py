@@ -1,4 +1,4 @@
-"""The frame classification task: a batch holds the frames of several sentences, with padding if needed."""
+"""The frame classification task: a batch holds the frames of several sentences, maybe padded."""
 
 from __future__ import annotations
 
@@ -27,7 +27,11 @@ class FrameTask(ClassificationTask):
 
     @takes_run_axis
     def quantities(self, output: Tensor, batch: Batch) -> dict[str, Quantity]:
-        """Return cross-entropy, error and accuracy of each frame; logits ``(…, F, K)``, labels ``(…, F)``."""
-        weights = (class_numbers(output, batch) >= 0).to(output.dtype)  # padding is negative
+        """Return cross-entropy, error and accuracy of each frame.
+
+        Logits are ``(…, F, K)`` and labels ``(…, F)``.
+        """
+        labels = class_numbers(output, batch)
+        weights = (labels >= 0).to(output.dtype)  # padding is negative
         quantities = super().quantities(output, batch)
         return {name: Quantity(quantity.values, weights) for name, quantity in quantities.items()}

@@ -14,61 +14,88 @@ from actlab.tasks.batches import matching
 from actlab.tasks.quantities import Derived, Quantity, takes_run_axis
 from actlab.tasks.training import Batch
 
-FREQUENCIES = 1, 4  # of the solution along x and y
-BOUNDARY = 100.0  # weight of the boundary condition
-# Of so many points of an evaluation one is for the loss; 7 does not divide the side of a grid
+# Frequencies of the solution along x and y
+FREQUENCIES = (1, 4)
+# Weight of the boundary condition
+BOUNDARY = 100.0
+# The loss of an evaluation uses every seventh point; 7 does not divide the side of a grid.
 EACH = 7
-# Place and width; direction, distance and width
-BUMP, RIDGE = (
-    (0.4, -0.3, 0.2),
-    (0.6, 0.8, -0.2, 0.15),
-)
+# Centre and width
+BUMP = (0.4, -0.3, 0.2)
+# Direction, distance from the origin, and width
+RIDGE = (0.6, 0.8, -0.2, 0.15)
 
 
 def waves(points: Tensor) -> tuple[Tensor, Tensor]:
     """Return u = sin(πx)·sin(4πy) and f = u_xx + u_yy + u at points ``(…, 2)``, each ``(…, 1)``."""
-    # No copy from the host
+    # A tensor made of numbers would be copied from the host to a GPU, these are not.
     frequencies = torch.cat([points.new_full((1,), n) for n in FREQUENCIES])
+
     u = torch.sin(math.pi * points * frequencies).prod(-1, keepdim=True)
-    return u, (1 - math.pi**2 * sum(n**2 for n in FREQUENCIES)) * u
+    squares = sum(n**2 for n in FREQUENCIES)
+    f = (1 - math.pi**2 * squares) * u
+    return u, f
 
 
 def hills(points: Tensor) -> tuple[Tensor, Tensor]:
-    """Return u = (1 − x²)(1 − y²)·g, g a Gaussian bump and a Gaussian ridge, and f as `waves` does."""
+    """Return u = w·g and f = u_xx + u_yy + u at points ``(…, 2)``, each ``(…, 1)``.
+
+    g is a Gaussian bump plus a Gaussian ridge, and w = (1 − x²)(1 − y²) is 0 on the sides.
+    """
     x, y = points.unbind(-1)
-    a, b, width = BUMP
-    bump = torch.exp(-((x - a) ** 2 + (y - b) ** 2) / (2 * width**2))
-    c, d, distance, thin = RIDGE  # (c, d) has length 1
-    across = (c * x + d * y - distance) / thin
-    ridge = torch.exp(-(across**2) / 2)
-    g_x = -bump * (x - a) / width**2 - ridge * across * c / thin
-    g_y = -bump * (y - b) / width**2 - ridge * across * d / thin
-    g_bent = (
-        bump * (((x - a) ** 2 + (y - b) ** 2) / width**2 - 2) / width**2
-        + ridge * (across**2 - 1) / thin**2
-    )
-    g, w, w_bent = bump + ridge, (1 - x**2) * (1 - y**2), 2 * (x**2 + y**2) - 4
-    w_x, w_y = -2 * x * (1 - y**2), -2 * y * (1 - x**2)
-    bent = w_bent * g + 2 * (w_x * g_x + w_y * g_y) + w * g_bent  # u_xx + u_yy, by the product rule
-    return (w * g).unsqueeze(-1), (bent + w * g).unsqueeze(-1)
+
+    # The bump at (a, b), with width s
+    a, b, s = BUMP
+    r2 = (x - a) ** 2 + (y - b) ** 2
+    bump = torch.exp(-r2 / (2 * s**2))
+
+    # The ridge along the line cx + dy = p, with width t; (c, d) has length 1
+    c, d, p, t = RIDGE
+    z = (c * x + d * y - p) / t
+    ridge = torch.exp(-(z**2) / 2)
+
+    # g with its gradient and its Laplacian
+    g = bump + ridge
+    g_x = -bump * (x - a) / s**2 - ridge * z * c / t
+    g_y = -bump * (y - b) / s**2 - ridge * z * d / t
+    g_laplacian = bump * (r2 / s**2 - 2) / s**2 + ridge * (z**2 - 1) / t**2
+
+    # w with its gradient and its Laplacian
+    w = (1 - x**2) * (1 - y**2)
+    w_x = -2 * x * (1 - y**2)
+    w_y = -2 * y * (1 - x**2)
+    w_laplacian = 2 * (x**2 + y**2) - 4
+
+    # u_xx + u_yy by the product rule
+    u = w * g
+    u_laplacian = w_laplacian * g + 2 * (w_x * g_x + w_y * g_y) + w * g_laplacian
+    return u.unsqueeze(-1), (u_laplacian + u).unsqueeze(-1)
 
 
 def laplacian(u: Tensor, points: Tensor) -> Tensor:
     """Return u_xx + u_yy ``(…, 1)`` of values ``(…, 1)`` computed from points ``(…, 2)``.
 
-    Each point's value depends on no other point, so the gradient of the sum holds that of each.
-    Where an activation is linear, autograd finds no path to the points: the derivative is 0.
+    Each point's value depends on no other point, so the gradient of the sum holds the gradient of
+    each value. Where an activation is linear, autograd finds no path to the points: the derivative
+    is 0.
     """
-    (slope,) = torch.autograd.grad(u.sum(), points, create_graph=True)
+    (gradient,) = torch.autograd.grad(u.sum(), points, create_graph=True)
+
+    # The gradient of a function that is linear everywhere is a constant.
     total = torch.zeros_like(u)
-    for axis in range(points.shape[-1]) if slope.requires_grad else ():
-        (second,) = torch.autograd.grad(
-            *(slope[..., axis].sum(), points),
+    if not gradient.requires_grad:
+        return total
+
+    # Add the second derivatives along the axes.
+    for axis in range(points.shape[-1]):
+        (second_derivatives,) = torch.autograd.grad(
+            gradient[..., axis].sum(),
+            points,
             create_graph=True,
             allow_unused=True,
             materialize_grads=True,
         )
-        total = total + second[..., axis : axis + 1]
+        total = total + second_derivatives[..., axis : axis + 1]
     return total
 
 
@@ -78,19 +105,29 @@ def relative(squared_error: Tensor, squared_solution: Tensor) -> Tensor:
 
 
 def on_sides(points: Tensor) -> Tensor:
-    """Return points ``(…, B, 2)`` moved to a side of [−1, 1]²: in turns to the nearest along x and y."""
-    number, axis = (torch.arange(size, device=points.device) for size in points.shape[-2:])
-    return torch.where(number.unsqueeze(-1) % 2 == axis, torch.where(points < 0, -1.0, 1.0), points)
+    """Return points ``(…, B, 2)``, each moved to a side of [−1, 1]².
+
+    Even points move along x and odd points along y, to the nearer of two sides.
+    """
+    size, axes = points.shape[-2:]
+    number = torch.arange(size, device=points.device)
+    axis = torch.arange(axes, device=points.device)
+    is_moved = number.unsqueeze(-1) % 2 == axis
+
+    nearest = torch.where(points < 0, -1.0, 1.0)
+    return torch.where(is_moved, nearest, points)
 
 
 class HelmholtzTask(Task):
-    """Solve u_xx + u_yy + u = f with u = 0 on the sides of [−1, 1]², whose solution is sin(πx)·sin(4πy).
+    """Solve u_xx + u_yy + u = f on [−1, 1]², with u = 0 on the sides.
 
-    The loss is the mean squared residual of the equation plus 100 times the mean square on the
-    sides (a physics-informed network, Raissi et al. 2019); in evaluations, at every seventh point.
-    ``relative_error`` is √(Σ(û − u)² ÷ Σu²) over a grid; 1 is that of û = 0. Training needs the
-    activation's third derivative: where the second one is 0, as in ReLU, the residual does not
-    depend on the weights as the solution does.
+    f belongs to the solution u = sin(πx)·sin(4πy). The loss is the mean squared residual of the
+    equation plus 100 times the mean square on the sides (a physics-informed network, Raissi et al.
+    2019); in evaluations, at every seventh point. ``relative_error`` is √(Σ(û − u)² ÷ Σu²) over a
+    grid; û = 0 has the error 1.
+
+    Training needs the activation's third derivative: where the second derivative is 0, as in ReLU,
+    the residual does not depend on the weights as the solution does.
 
     A subclass with another ``known`` solves for another solution.
 
@@ -109,25 +146,31 @@ class HelmholtzTask(Task):
     def measure(self, network: Callable[..., Tensor], batch: Batch) -> dict[str, Quantity]:
         """Return the loss of points inside and on the sides; in evaluations also squared errors."""
         if len(batch) == 2:
-            return {"loss": self._loss(network, *batch)}
-        u, _ = self.known(batch[0])
-        some = batch[0][..., ::EACH, :]
+            inside, sides = batch
+            return {"loss": self._loss(network, inside, sides)}
+
+        # Compare with the known solution.
+        points = batch[0]
+        u, _ = self.known(points)
+        error = matching(network(points), u) - u
+
+        loss_points = points[..., ::EACH, :]
         return {
-            "squared_error": Quantity((matching(network(batch[0]), u) - u).square()),
+            "squared_error": Quantity(error.square()),
             "squared_solution": Quantity(u.square()),
-            "loss": self._loss(network, some, on_sides(some)),
+            "loss": self._loss(network, loss_points, on_sides(loss_points)),
         }
 
     def _loss(self, network: Callable[..., Tensor], inside: Tensor, sides: Tensor) -> Quantity:
         inside = inside.detach().requires_grad_()
-        known, source = self.known(inside.detach())
-        u = matching(network(inside), known)
-        residual = laplacian(u, inside) + u - source
+        solution, f = self.known(inside.detach())
+        u = matching(network(inside), solution)
+        residual = laplacian(u, inside) + u - f
         at_sides = matching(network(sides), sides[..., :1])
         return Quantity(residual.square() + BOUNDARY * at_sides.square())
 
 
 class HillsTask(HelmholtzTask):
-    """`HelmholtzTask` whose solution has no waves: a bump and a ridge, (1 − x²)(1 − y²)·g as in `hills`."""
+    """`HelmholtzTask` whose solution has no waves: a bump and a ridge, as in `hills`."""
 
     known = staticmethod(hills)

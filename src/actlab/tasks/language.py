@@ -1,4 +1,7 @@
-"""The task of predicting each next token of a text. Shapes: ``B`` batch, ``T`` tokens, ``K`` vocabulary."""
+"""The task of predicting each next token of a text.
+
+Shapes: ``B`` batch, ``T`` tokens, ``K`` vocabulary.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +30,15 @@ def bits(nats: Tensor) -> Tensor:
 
 
 class LanguageTask(ClassificationTask):
-    """Predict each next token by cross-entropy, in nats a token: a byte, with `TextDataModule`.
+    """Predict each next token by cross-entropy, in nats per token.
 
-    ``bits_per_byte`` and ``perplexity``, e to the loss, are functions of the mean loss of an
-    evaluation. Metrics of torchmetrics get log-probabilities ``(B·T, K)`` and targets ``(B·T,)``.
-    Arguments and errors as in `ClassificationTask`, but the network is a `GPT` by default, so
-    ``num_classes`` and ``input_shape`` are those of tokens, such as 256 and (64,).
+    With `TextDataModule` a token is a byte. ``bits_per_byte`` and ``perplexity``, e to the loss,
+    are functions of the mean loss of an evaluation. Metrics of torchmetrics get log-probabilities
+    ``(B·T, K)`` and targets ``(B·T,)``.
+
+    Arguments and errors as in `ClassificationTask`, but the network is a `GPT` by default:
+    ``num_classes`` is the number of tokens in the vocabulary, such as 256, and ``input_shape`` the
+    length of a window, such as (64,).
 
     Batches: tokens and targets, one token later, int64 ``(B, T)`` each, in 0 … K−1.
     """
@@ -43,15 +49,16 @@ class LanguageTask(ClassificationTask):
         "perplexity": Derived(torch.exp),
     }
     prediction = "surprisal"  # what `predict_step` returns
-    keeps_losses = True  # of each window: texts differ by passage
+    keeps_losses = True  # of each window, because texts differ by passage
     default_network: ClassVar[type[nn.Module]] = GPT
 
     def compared(self, output: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return what metrics of torchmetrics compare: log-probabilities ``(B·T, K)``, targets ``(B·T,)``."""
+        """Return log-probabilities ``(B·T, K)`` and targets ``(B·T,)``, which metrics compare."""
         predictions, targets = super().compared(output, batch)
         return predictions.flatten(0, -2), targets.flatten()
 
     def predict_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> Tensor:
         """Return the surprisal of each target, −ln of its probability: ``(B, T)``."""
         logits = Task.predict_step(self, batch, batch_idx)
-        return self.surprisals(logits, class_numbers(logits, as_batch(batch)))
+        labels = class_numbers(logits, as_batch(batch))
+        return self.surprisals(logits, labels)

@@ -39,7 +39,9 @@ class LoadedBlock(BatchBlock):
     by_position = False
 
     def __init__(self, batches: Iterator[Any], size: int, trainer: pl.Trainer) -> None:
-        self.batches, self.size, self.trainer = batches, size, trainer
+        self.batches = batches
+        self.size = size
+        self.trainer = trainer
 
     def __len__(self) -> int:
         return self.size
@@ -64,8 +66,10 @@ class LoaderInBlocks(DataLoader[Any]):
         trainer = self._trainer
         # Another module may follow a task in its Trainer.
         begin = getattr(trainer.lightning_module, "begin_blocks", None)
-        alone = trainer.train_dataloader is self  # not one of several loaders
-        end = begin() if begin and alone and type(trainer.precision_plugin) in _PRECISIONS else None
+        is_only_loader = trainer.train_dataloader is self
+        end = None
+        if begin and is_only_loader and type(trainer.precision_plugin) in _PRECISIONS:
+            end = begin()
         if end is None:
             yield from batches
             return
@@ -85,10 +89,10 @@ def serve(trainer: pl.Trainer) -> None:
             return loader
         if type(loader.batch_sampler) is not BatchSampler or type(loader.sampler) not in _SAMPLERS:
             return loader
-        loader = copy.copy(loader)
-        loader.__class__ = LoaderInBlocks
-        loader._trainer = trainer
-        return loader
+        in_blocks = copy.copy(loader)
+        in_blocks.__class__ = LoaderInBlocks
+        in_blocks._trainer = trainer
+        return in_blocks
 
     # Such a strategy returns each loader as it is.
     if type(trainer.strategy) is SingleDeviceStrategy:

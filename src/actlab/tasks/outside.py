@@ -1,8 +1,8 @@
 """State of users' objects that Lightning's checkpoints lack: generators and counters.
 
 One walk over module, datamodule and loaders finds it. torch's generators are saved and restored. Of
-all other values the checkpoint holds digests, so that a resume can name those that are not what
-they were.
+all other values the checkpoint holds digests, so that a resume can name the values that have
+changed.
 """
 
 from __future__ import annotations
@@ -25,15 +25,12 @@ from torchmetrics import Metric
 OUTSIDE = "outside"  # checkpoint key
 MOST_OBJECTS = 10_000  # of a walk
 MOST_ITEMS = 1_000  # of a collection or tensor; of a larger collection only the length counts
-MOST_NAMED = 3
+MOST_NAMED = 3  # paths in a message
 _PLAIN = bool | int | float | str | None
 _GENERATORS = np.random.Generator | np.random.RandomState | random.Random
-# Of torch, though its other objects are not
-_WALKED: tuple[type, ...] = (
-    DataLoader,
-    Dataset,
-    Sampler,
-)
+# Classes of torch whose attributes are walked, though its other objects are not
+_WALKED: tuple[type, ...] = (DataLoader, Dataset, Sampler)
+# Packages whose objects are not walked
 _NOT_WALKED = {
     "actlab",
     "builtins",
@@ -43,18 +40,15 @@ _NOT_WALKED = {
     "pytorch_lightning",
     "torch",
 }
-# Names of attributes
-_OF_LIGHTNING = {
-    *vars(pl.LightningModule()),
-    *vars(pl.LightningDataModule()),
-}
+# Names of attributes that every module and datamodule of Lightning has
+_OF_LIGHTNING = {*vars(pl.LightningModule()), *vars(pl.LightningDataModule())}
 
 
 class StateOutside(Callback):
-    """Saves and restores torch's generators that module, datamodule or loaders hold; names what stays outside.
+    """Saves and restores torch's generators, and names other state that no checkpoint holds.
 
-    Not covered are objects in processes of data loaders, and callbacks, which have a
-    ``state_dict``.
+    It covers what module, datamodule and loaders hold. It does not cover objects in processes of
+    data loaders, and callbacks, which have a ``state_dict``.
     """
 
     stackable = True
@@ -67,13 +61,13 @@ class StateOutside(Callback):
     ) -> None:
         """Add the states of generators, and digests of all other values, by path."""
         reset = _reset_by_lightning(trainer)
-        found = {
-            path: value for path, value in _walked(trainer, pl_module) if id(value) not in reset
-        }
-        generators = {
-            path: v.get_state() for path, v in found.items() if isinstance(v, torch.Generator)
-        }
-        digests = {path: _digest(value) for path, value in found.items() if path not in generators}
+        generators = {}
+        digests = {}
+        for path, value in _walked(trainer, pl_module):
+            if isinstance(value, torch.Generator):
+                generators[path] = value.get_state()
+            elif id(value) not in reset:
+                digests[path] = _digest(value)
         checkpoint[OUTSIDE] = {"generators": generators, "digests": digests}
 
     def on_load_checkpoint(
@@ -86,27 +80,42 @@ class StateOutside(Callback):
         """Restore the generators, before the batches of an epoch are drawn; name what differs."""
         if self._loaded is None:
             return
-        generators, digests = self._loaded["generators"], self._loaded["digests"]
+        saved = self._loaded
         self._loaded = None
+        values = dict(_walked(trainer, pl_module))
 
-        # Restore the generators
-        now = dict(_walked(trainer, pl_module))
-        lost = [path for path in generators if not isinstance(now.get(path), torch.Generator)]
-        for path in generators.keys() - {*lost}:
-            now[path].set_state(generators[path].cpu())
+        # Restore the generators.
+        lost = []
+        for path, state in saved["generators"].items():
+            generator = values.get(path)
+            if isinstance(generator, torch.Generator):
+                generator.set_state(state.cpu())
+            else:
+                lost.append(path)
 
-        # Name what differs
-        lost += [
-            path for path in digests if path not in now and path.startswith(("model.", "data."))
-        ]
-        lost += [path for path in digests if path in now and _digest(now[path]) != digests[path]]
-        if lost and trainer.is_global_zero:
-            names = ", ".join(lost[:MOST_NAMED]) + (" and others" if len(lost) > MOST_NAMED else "")
-            print(
-                f"note: the checkpoint does not hold {names}: numbers may differ from those of a training "
-                "without a stop. Save such state by state_dict or register_buffer",
-                flush=True,
-            )
+        # Compare the other values. Loaders may not exist yet.
+        changed = []
+        for path, digest in saved["digests"].items():
+            if path in values:
+                if _digest(values[path]) != digest:
+                    changed.append(path)
+            elif path.startswith(("model.", "data.")):
+                lost.append(path)
+
+        if (lost or changed) and trainer.is_global_zero:
+            _print_note([*lost, *changed])
+
+
+def _print_note(paths: list[str]) -> None:
+    """Name the first paths whose values a resumed training lacks."""
+    names = ", ".join(paths[:MOST_NAMED])
+    if len(paths) > MOST_NAMED:
+        names += " and others"
+    print(
+        f"note: the checkpoint does not hold {names}: numbers may differ from those of a training "
+        "without a stop. Save such state by state_dict or register_buffer",
+        flush=True,
+    )
 
 
 def _walked(trainer: pl.Trainer, module: pl.LightningModule) -> Iterator[tuple[str, Any]]:
@@ -118,7 +127,7 @@ def _walked(trainer: pl.Trainer, module: pl.LightningModule) -> Iterator[tuple[s
         "val_dataloaders": trainer.val_dataloaders,
     }
     waiting: list[tuple[str, Any]] = list(reversed(roots.items()))
-    seen = dict[int, Any]()  # the objects, which keep their ids
+    seen: dict[int, Any] = {}  # holds the objects, so that no id is used again
     while waiting and len(seen) < MOST_OBJECTS:
         path, value = waiting.pop()
         if _is_leaf(value):
@@ -127,10 +136,12 @@ def _walked(trainer: pl.Trainer, module: pl.LightningModule) -> Iterator[tuple[s
             seen[id(value)] = value
         elif id(value) not in seen:
             seen[id(value)] = value
-            waiting += [(f"{path}.{name}", part) for name, part in reversed([*_parts(value)])]
+            parts = list(_parts(value))
+            waiting += [(f"{path}.{name}", part) for name, part in reversed(parts)]
 
 
 def _is_leaf(value: Any) -> bool:
+    """Whether a walk yields a value, and does not look inside it."""
     if isinstance(value, list | tuple | deque):
         return len(value) > MOST_ITEMS or all(isinstance(item, _PLAIN) for item in value)
     if isinstance(value, Tensor):
@@ -140,33 +151,44 @@ def _is_leaf(value: Any) -> bool:
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
     """Yield what an object holds by name, without what Lightning's checkpoints hold."""
+    # Items and children
     if isinstance(value, Mapping):
-        yield from ((str(name), part) for name, part in [*value.items()][:MOST_ITEMS])
+        items = list(value.items())
+        for name, part in items[:MOST_ITEMS]:
+            yield str(name), part
     elif isinstance(value, list | tuple | deque):
-        yield from ((str(number), part) for number, part in enumerate(value))
+        for number, part in enumerate(value):
+            yield str(number), part
     elif isinstance(value, nn.Module):
         yield from value.named_children()
+
+    # Attributes. Lightning restores the epoch of what has `set_epoch`.
     package = type(value).__module__.partition(".")[0]
     if package not in _NOT_WALKED or isinstance(value, _WALKED):
-        own = getattr(value, "__dict__", {})
-        of_lightning = {*_OF_LIGHTNING, "epoch"} if hasattr(value, "set_epoch") else _OF_LIGHTNING
-        names = [name for name in own if name not in of_lightning and not name.startswith("__pl_")]
-        yield from ((name, own[name]) for name in names)
+        excluded = set(_OF_LIGHTNING)
+        if hasattr(value, "set_epoch"):
+            excluded.add("epoch")
+        attributes = getattr(value, "__dict__", {})
+        for name in list(attributes):
+            if name not in excluded and not name.startswith("__pl_"):
+                yield name, attributes[name]
 
 
 def _reset_by_lightning(trainer: pl.Trainer) -> set[int]:
-    """Return the ids of metrics that were logged as objects, which Lightning resets after each epoch."""
+    """Return the ids of metrics that were logged as objects: Lightning resets them each epoch."""
     loop: Any = trainer.fit_loop.epoch_loop
     results = [*loop._results.values(), *loop.val_loop._results.values()]
     return {id(result.value) for result in results if not result.is_tensor}
 
 
 def _digest(value: Any) -> str:
+    """Return a digest of a leaf; see `_is_leaf`."""
     if isinstance(value, _GENERATORS):
         content = pickle.dumps(value)
     elif isinstance(value, Metric):
-        kept = value.state_dict()
-        states = {name: state for name, state in value.metric_state.items() if name not in kept}
+        # Lightning saves the states in its state dict.
+        saved = value.state_dict()
+        states = {name: state for name, state in value.metric_state.items() if name not in saved}
         content = repr(states).encode()
     elif isinstance(value, Tensor):
         content = repr(value.tolist()).encode()

@@ -19,14 +19,11 @@ from actlab.config.metrics import PARAMETERS, logged
 from actlab.random.seeding import own_generators
 from actlab.runtime.third_party import calling
 
-ENDS = ("", "_min", "_max")  # of the names: value or mean, and the range of several values
+# Ends of names: a value or the mean of several, and their range
+ENDS = ("", "_min", "_max")
 _X = torch.linspace(-4, 4, 81, dtype=torch.float64)
-# A device may hold a part of a parameter
-_SPLIT = (
-    FSDPStrategy,
-    ModelParallelStrategy,
-    DeepSpeedStrategy,
-)
+# With these strategies a device may hold only a part of a parameter.
+_SPLIT = (FSDPStrategy, ModelParallelStrategy, DeepSpeedStrategy)
 
 
 def learnt(activation: nn.Module) -> dict[str, nn.Parameter]:
@@ -37,82 +34,98 @@ def learnt(activation: nn.Module) -> dict[str, nn.Parameter]:
 def metrics_of(task: Any) -> dict[str, Tensor]:
     """Return the learnt parameters of a task or stack by logged name: ``activation/beta[layer=3]``.
 
-    A parameter of one value is that value, another one is its mean, and its range under ``…_min``
-    and ``…_max``. Values are ``(R,)`` in a stack. Parameters that a strategy splits over devices
-    are left out.
+    A parameter with one value is logged as it is. A parameter with several values is logged as
+    their mean, with their range as ``…_min`` and ``…_max``. Values are ``(R,)`` in a stack.
+    Parameters that a strategy splits over devices are left out.
     """
-    if not _has_any(task):
+    if not _has_learnt(task):
         return {}
-    of_members = [_of_layers(task.layers_of(r)) for r in range(len(task.members))]
+    member_metrics = [_layer_metrics(task.layers_of(r)) for r in range(len(task.members))]
     if not task.stacked:
-        return of_members[0]
-    return {name: torch.stack([of_run[name] for of_run in of_members]) for name in of_members[0]}
+        return member_metrics[0]
+
+    # All members have the same layers.
+    stacked = {}
+    for name in member_metrics[0]:
+        values = [metrics[name] for metrics in member_metrics]
+        stacked[name] = torch.stack(values)
+    return stacked
 
 
-def _has_any(task: Any) -> bool:
-    return any(map(learnt, task.members[0].units)) and not isinstance(task.trainer.strategy, _SPLIT)
+def _has_learnt(task: Any) -> bool:
+    """Whether a task or stack has learnt parameters, as a whole on each device."""
+    if isinstance(task.trainer.strategy, _SPLIT):
+        return False
+    return any(learnt(activation) for activation in task.members[0].activations)
 
 
-def _of_layers(units: Sequence[nn.Module]) -> dict[str, Tensor]:
+def _layer_metrics(activations: Sequence[nn.Module]) -> dict[str, Tensor]:
     metrics: dict[str, Tensor] = {}
-    for layer, activation in enumerate(units, 1):
+    for layer, activation in enumerate(activations, 1):
         for name, parameter in learnt(activation).items():
             values = parameter.detach().float()
-            parts = (
-                (values.mean(), values.min(), values.max())
-                if values.numel() > 1
-                else (values.reshape(()),)
-            )
-            for end, value in zip(ENDS, parts, strict=False):
+            # The statistics of `ENDS`
+            if values.numel() == 1:
+                statistics = [values.reshape(())]
+            else:
+                statistics = [values.mean(), values.min(), values.max()]
+            for end, value in zip(ENDS, statistics, strict=False):
                 metrics[logged(f"{PARAMETERS}{name}{end}", f"layer={layer}")] = value
     return metrics
 
 
 def values_of(task: Any, r: int) -> dict[str, float]:
     """Return the learnt parameters of a member as numbers, by logged name; see `metrics_of`."""
-    if not _has_any(task):
+    if not _has_learnt(task):
         return {}
-    return {name: float(value) for name, value in _of_layers(task.layers_of(r)).items()}
+    metrics = _layer_metrics(task.layers_of(r))
+    return {name: float(value) for name, value in metrics.items()}
 
 
 def curves_of(task: Any, r: int, name: str) -> dict[str, dict[str, list[float]]]:
-    """Return x and f(x) of each layer of a member whose activation has learnt parameters, by ``x`` and layer.
+    """Return x, and f(x) of each layer of a member with learnt parameters, by ``x`` and layer.
 
-    ``name`` is the mean over channels that all have the input x. If channels differ, ``name_min``
-    and ``name_max`` are the lowest and the highest. Empty if no layer can be evaluated at single
-    numbers.
+    The curve ``name`` is the mean over channels that all have the input x. If channels differ,
+    ``name_min`` and ``name_max`` are the lowest and the highest value. Empty if no layer can be
+    evaluated at single numbers.
     """
     curves: dict[str, dict[str, list[float]]] = {}
-    if not _has_any(task):
+    if not _has_learnt(task):
         return curves
+
     for layer, activation in enumerate(task.layers_of(r), 1):
         channels = _channels(activation) if learnt(activation) else None
         if channels is None:
             continue
+
+        # Reduce the channels, as in `ENDS`.
+        statistics = [channels.mean(1)]
         low, high = channels.amin(1), channels.amax(1)
-        parts = [channels.mean(1)] if torch.equal(low, high) else [channels.mean(1), low, high]
-        for end, values in zip(ENDS, parts, strict=False):
-            of_end = curves.setdefault(f"{name}{end}", {"x": _plain(_X)})
-            of_end[str(layer)] = _plain(values)
+        if not torch.equal(low, high):
+            statistics += [low, high]
+
+        for end, values in zip(ENDS, statistics, strict=False):
+            curve = curves.setdefault(f"{name}{end}", {"x": _plain(_X)})
+            curve[str(layer)] = _plain(values)
     return curves
 
 
 def _channels(activation: nn.Module) -> Tensor | None:
-    """Return f(x) in evaluation mode, ``[x, channels]``, all with the input x; None if it has no such form."""
-    widths = {1, *(size for parameter in activation.parameters() for size in parameter.shape)}
-    # A user's code may raise anything
-    with (
-        suppress(Exception),
-        own_generators(0),
-        calling(),
-        torch.no_grad(),
-    ):
-        still = copy.deepcopy(activation).cpu().double().eval()
+    """Return f(x) of each channel in evaluation mode, ``[x, channels]``; None if it has none."""
+    # The number of channels is 1, or a size of a parameter.
+    widths = {1}
+    for parameter in activation.parameters():
+        widths.update(parameter.shape)
+
+    # Call a copy with inputs (x, C) and (x, C, 1, 1). A user's code may raise anything.
+    with suppress(Exception), own_generators(0), calling(), torch.no_grad():
+        duplicate = copy.deepcopy(activation).cpu().double().eval()
         for width in sorted(widths, reverse=True):
-            for shape in ((len(_X), width), (len(_X), width, 1, 1)):
+            for trailing in ((), (1, 1)):
                 with suppress(Exception):
-                    x = _X.view(-1, *[1] * (len(shape) - 1)).expand(shape)
-                    y: Tensor = still.forward(x.clone())
+                    shape = (len(_X), width, *trailing)
+                    x = _X.view(-1, 1, *trailing).expand(shape)
+                    y: Tensor = duplicate.forward(x.clone())
                     if y.shape == shape and y.isfinite().all():
                         return y.flatten(1)
     return None

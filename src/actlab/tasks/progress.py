@@ -8,7 +8,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 
-AWAY = 10_007  # a prime number, so that what is periodic is elsewhere in its period
+OFFSET = 10_007  # a prime number, so that periodic things are elsewhere in their period
 
 
 def updates_of(trainer: pl.Trainer) -> tuple[Any, ...]:
@@ -18,19 +18,22 @@ def updates_of(trainer: pl.Trainer) -> tuple[Any, ...]:
     return loop.batch_progress, progress.zero_grad, progress.step
 
 
-def add(number: int, *counted: Any) -> None:
-    """Add a number to counts: ready, started, processed and completed, as far as they have them."""
-    for progress in counted:
+def add(number: int, *counts: Any) -> None:
+    """Add a number to ready, started, processed and completed of Lightning's counts.
+
+    A count without one of these is added to without it.
+    """
+    for progress in counts:
         for numbers in (vars(progress.current), vars(progress.total)):
             for name in numbers:
                 numbers[name] += number
 
 
 @contextmanager
-def far_away(*counted: Any) -> Iterator[None]:
-    """Let a ``with`` block see counts that are far from the present ones."""
-    add(AWAY, *counted)
+def far_away(*counts: Any) -> Iterator[None]:
+    """Let a ``with`` block see counts that are far from the present counts."""
+    add(OFFSET, *counts)
     try:
         yield
     finally:
-        add(-AWAY, *counted)
+        add(-OFFSET, *counts)

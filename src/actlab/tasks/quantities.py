@@ -37,37 +37,41 @@ class Quantity(NamedTuple):
         tensor(2.)
         """
         products, weights = self.products(int(runs))
-        return (
-            products.mean(-1)
-            if weights is None
-            else products.sum(-1) / weights.sum(-1).clamp_min(LEAST)
-        )
+        if weights is None:
+            return products.mean(-1)
+        return products.sum(-1) / weights.sum(-1).clamp_min(LEAST)
 
     def products(self, axes: int) -> tuple[Tensor, Tensor | None]:
-        """Return values·weights, and the weights if there are any, with all but the first axes flattened."""
-        shape = (*self.values.shape[:axes], -1)
-        values = at_least_float(
-            self.values if self.values.dim() == axes + 1 else self.values.reshape(shape)
-        )
+        """Return values·weights, and the weights if there are any.
+
+        The first axes stay, and all others become one: for 1 axis ``(R, B, *)`` → ``(R, B·*)``.
+        """
+        values = self.values
+        if values.dim() != axes + 1:
+            values = values.reshape(*values.shape[:axes], -1)
+        values = at_least_float(values)
         if self.weights is None:
             return values, None
-        weights = at_least_float(self.weights.expand_as(self.values).reshape(values.shape))
+
+        weights = self.weights.expand_as(self.values).reshape(values.shape)
+        weights = at_least_float(weights)
         # Padding may hold any value, including infinities.
         return torch.where(weights > 0, values * weights, 0.0), weights
 
     def weight(self, runs: bool = False) -> Tensor | float:
-        """Return Σ weights: a number if weights are equal, else shape ``()``, or ``(R,)`` with ``runs``."""
+        """Return Σ weights, ``()``, or ``(R,)`` with ``runs``; a number if weights are equal."""
         if self.weights is None:
-            return float(self.values[0].numel() if runs else self.values.numel())
+            run_values = self.values[0] if runs else self.values
+            return float(run_values.numel())
+
         weights = at_least_float(self.weights.expand_as(self.values))
-        return (weights.flatten(1) if runs else weights.flatten()).sum(-1)
+        return weights.flatten(int(runs)).sum(-1)
 
     def of_run(self, r: int) -> Quantity:
         """Return the quantity of one run of a stack."""
-        weights = self.weights
-        return Quantity(
-            self.values[r], None if weights is None else weights.expand_as(self.values)[r]
-        )
+        if self.weights is None:
+            return Quantity(self.values[r])
+        return Quantity(self.values[r], self.weights.expand_as(self.values)[r])
 
 
 def at_least_float(value: _Value) -> _Value:
@@ -78,11 +82,11 @@ def at_least_float(value: _Value) -> _Value:
 
 
 class Derived(NamedTuple):
-    """A metric that is a function of means, such as a perplexity: computed at the end of an evaluation.
+    """A metric that is a function of means, such as a perplexity; an evaluation ends with it.
 
     Args:
         function: maps the means, each ``()`` or ``(R,)``, to the metric.
-        of: names of the quantities whose means it takes.
+        of: names of the quantities whose means are the arguments.
 
     >>> Derived(torch.exp).function(torch.tensor(0.0))
     tensor(1.)
@@ -96,12 +100,14 @@ class Means:
     """Weighted means over batches by metric name, for one run or R runs."""
 
     def __init__(self) -> None:
-        self.sums: dict[str, tuple[Tensor, Tensor | float]] = {}  # Σ values·weights and Σ weights
+        # Σ values·weights and Σ weights
+        self.sums: dict[str, tuple[Tensor, Tensor | float]] = {}
 
     def add(self, name: str, means: Tensor, weights: Tensor | float) -> None:
         """Add the means of a batch, ``()`` or ``(R,)``, with their sums of weights."""
+        means = at_least_float(means)
+        weights = at_least_float(weights)
         total, weight = self.sums.get(name, (0.0, 0.0))
-        means, weights = at_least_float(means), at_least_float(weights)
         self.sums[name] = (total + means * weights, weight + weights)
 
     def take(self, name: str) -> tuple[Tensor | float, Tensor | float]:
@@ -110,26 +116,32 @@ class Means:
 
     def take_all(self) -> dict[str, Tensor]:
         """Return all means by metric name, and reset them."""
-        sums, self.sums = self.sums, {}
-        return {name: total / weight for name, (total, weight) in sums.items()}
+        means = {name: total / weight for name, (total, weight) in self.sums.items()}
+        self.sums = {}
+        return means
 
 
 def with_gradients(
     task: Any, network: Callable[..., Tensor], batch: Sequence[Any]
 ) -> dict[str, Quantity]:
-    """Return what ``task.measure`` returns, with gradients also in an evaluation, for losses with derivatives.
+    """Return what ``task.measure`` returns, with gradients also in an evaluation.
 
     Lightning evaluates in torch's inference mode, whose tensors cannot be differentiated: they are
     copied.
     """
     with torch.inference_mode(False), torch.enable_grad():
-        copies = (p.clone() if isinstance(p, Tensor) and p.is_inference() else p for p in batch)
-        quantities: dict[str, Quantity] = task.measure(network, tuple(copies))
+        tensors = []
+        for tensor in batch:
+            is_inference = isinstance(tensor, Tensor) and tensor.is_inference()
+            tensors.append(tensor.clone() if is_inference else tensor)
+        quantities: dict[str, Quantity] = task.measure(network, tuple(tensors))
         return quantities
 
 
 def takes_run_axis(method: _Method) -> _Method:
-    """Declare that a task's ``inputs``, ``quantities`` or ``measure`` also accepts tensors with a run axis.
+    """Declare that a method of a task also accepts tensors with a run axis.
+
+    The method is ``inputs``, ``quantities`` or ``measure``.
 
     Stacks call a marked method once for all runs, unmarked ``inputs`` and ``quantities`` once per
     run; a task whose own ``measure`` is unmarked is not stacked. Marking ``quantities`` or

@@ -1,4 +1,7 @@
-"""Find the random parts of a network; a module counts as random unless it is known to be deterministic."""
+"""Find the random parts of a network.
+
+A module counts as random unless it is known to be deterministic.
+"""
 
 from __future__ import annotations
 
@@ -12,76 +15,96 @@ from actlab.random.streams import Uniform
 
 # Layers of torch that draw from torch's global generator in training.
 _RANDOM_LAYERS = (
-    *(nn.modules.dropout._DropoutNd, nn.RReLU, nn.FractionalMaxPool2d, nn.FractionalMaxPool3d),
-    *(nn.RNNBase, nn.MultiheadAttention),
+    nn.modules.dropout._DropoutNd,
+    nn.RReLU,
+    nn.FractionalMaxPool2d,
+    nn.FractionalMaxPool3d,
+    nn.RNNBase,
+    nn.MultiheadAttention,
 )
-_TORCH_FORWARDS = {
-    kind.forward
-    for kind in vars(nn).values()
-    if isinstance(kind, type) and issubclass(kind, nn.Module)
-}
+_TORCH_LAYERS = [kind for kind in vars(nn).values() if isinstance(kind, type)]
+_TORCH_FORWARDS = {kind.forward for kind in _TORCH_LAYERS if issubclass(kind, nn.Module)}
 _MODE_DEPENDENT = (Uniform, nn.modules.batchnorm._NormBase)
 
 
 def draws_from_torch(module: nn.Module) -> bool:
     """Return whether a module's own ``forward`` may draw from torch's global generator in training.
 
-    Not so: torch's deterministic layers, modules with a `Uniform`, and classes with ``stochastic =
-    False``.
+    torch's deterministic layers, modules with a `Uniform`, and classes with ``stochastic = False``
+    do not.
     """
     if isinstance(module, Function):
         return module.stochastic
-    if getattr(type(module), "forward", None) in _TORCH_FORWARDS:  # scripted classes raise for it
+
+    # A layer of torch draws nothing if it drops nothing.
+    if _is_of_torch(module):
         probability = getattr(module, "dropout", getattr(module, "p", 1.0))
         return isinstance(module, _RANDOM_LAYERS) and probability != 0
-    if isinstance(module, Uniform) or any(
-        isinstance(child, Uniform) for child in module.children()
-    ):
+
+    # What has a `Uniform` draws from it, not from torch's generator.
+    if any(isinstance(part, Uniform) for part in (module, *module.children())):
         return False
     return declared(module, "stochastic") is not False
 
 
-def changeable(network: nn.Module, units: Collection[nn.Module]) -> list[nn.Module]:
+def _is_of_torch(module: nn.Module) -> bool:
+    """Whether a module has the ``forward`` of a layer of torch."""
+    return (
+        getattr(type(module), "forward", None) in _TORCH_FORWARDS
+    )  # scripted classes raise for it
+
+
+def changeable(network: nn.Module, activations: Collection[nn.Module]) -> list[nn.Module]:
     """Return the parts of a network that a call in evaluation mode may change.
 
-    Not so: torch's layers, except those of a third-party activation, one of the ``units``.
+    torch's layers are left out, except the layers within a third-party activation.
     """
-    own = [
-        part
-        for part in network.modules()
-        if getattr(type(part), "forward", None) not in _TORCH_FORWARDS
-    ]
-    held = [inner for part in own if part in units for inner in part.modules() if inner is not part]
-    return own + held
+    parts = [part for part in network.modules() if not _is_of_torch(part)]
+
+    # A third-party activation may change the layers that it holds.
+    inner_parts = []
+    for part in parts:
+        if part in activations:
+            inner_parts += [inner for inner in part.modules() if inner is not part]
+    return parts + inner_parts
 
 
 def drawing(module: nn.Module) -> Iterator[nn.Module]:
-    """Yield once each module whose own ``forward`` may draw from torch's generator; see `draws_from_torch`.
+    """Yield once each module whose own ``forward`` may draw from torch's generator.
 
-    The children of modules that do not draw, such as containers, are searched; those of yielded
-    ones are not. A scripted module accepts no hooks, so the module that holds it is yielded.
+    The children of modules that do not draw, such as containers, are searched; the children of
+    yielded modules are not. A scripted module accepts no hooks, so the module that holds it is
+    yielded. See `draws_from_torch`.
     """
-    waiting, seen = [module], set[int]()
+    waiting = [module]
+    seen: set[int] = set()
     while waiting:
         part = waiting.pop()
         if id(part) in seen:
             continue
         seen.add(id(part))
+
+        # Search the children of what does not draw itself, in order.
         children = list(part.children())
-        if draws_from_torch(part) or [
-            child for child in children if isinstance(child, torch.jit.ScriptModule)
-        ]:
+        has_script = any(isinstance(child, torch.jit.ScriptModule) for child in children)
+        if draws_from_torch(part) or has_script:
             yield part
         else:
             waiting += reversed(children)
 
 
 def is_random(network: nn.Module, without: Collection[nn.Module] = ()) -> bool:
-    """Return whether a network, without some modules, may differ between training and evaluation."""
-    left_out = {id(part) for module in without for part in module.modules()}
+    """Return whether a network may differ between training and evaluation.
+
+    The modules ``without`` are left out, with all that they hold.
+    """
+    left_out: set[int] = set()
+    for module in without:
+        left_out.update(map(id, module.modules()))
+
     for part in network.modules():
-        if id(part) not in left_out and (
-            isinstance(part, _MODE_DEPENDENT) or draws_from_torch(part)
-        ):
+        if id(part) in left_out:
+            continue
+        if isinstance(part, _MODE_DEPENDENT) or draws_from_torch(part):
             return True
     return False

@@ -24,9 +24,13 @@ class RegressionTask(Task):
 
     @takes_run_axis
     def quantities(self, output: Tensor, batch: Batch) -> dict[str, Quantity]:
-        """Return the squared error of each output ``(…, B, K)``; targets of another shape raise a RunError."""
+        """Return the squared error of each output ``(…, B, K)``.
+
+        Targets of another shape raise a RunError.
+        """
         targets = targets_of(batch)
-        return {"loss": Quantity((matching(output, targets) - targets).square())}
+        error = matching(output, targets) - targets
+        return {"loss": Quantity(error.square())}
 
 
 def decibels(mean_square: Tensor) -> Tensor:

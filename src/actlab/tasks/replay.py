@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from statistics import median
 from types import ModuleType
 from typing import Any
@@ -46,7 +47,7 @@ FAR_LOSS = 1e-3  # largest relative difference of equal losses
 
 @contextmanager
 def _without_waiting() -> Iterator[None]:
-    """Raise an error where an update waits for the GPU: a capture would end there, and harm the process."""
+    """Raise an error if an update waits for the GPU: in a capture this would harm the process."""
     mode = torch.cuda.get_sync_debug_mode()
     torch.cuda.set_sync_debug_mode("error")
     try:
@@ -59,29 +60,32 @@ class Captured:
     """The gradients of an update as a CUDA graph."""
 
     def __init__(self, gradients: Gradients, batch: tuple[Tensor, ...]) -> None:
-        self.batch = tuple(part.clone() for part in batch)
+        self.batch = [part.clone() for part in batch]
         self.graph = torch.cuda.CUDAGraph()
-        stream, complete = torch.cuda.current_stream(), False
+        stream = torch.cuda.current_stream()
         try:
             with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
-                self.outputs = gradients(self.batch)
-            complete = True
+                self.outputs = gradients(tuple(self.batch))
+        except BaseException:
+            accidents.harmed = True
+            raise
         finally:
-            torch.cuda.set_stream(stream)  # after an error that of the capture would stay current
-            accidents.harmed |= not complete
-        # The graph reads their memory, which a longer counter would free
-        self.kept = dict(masks.counters)
+            # After an error, torch leaves the stream of the capture current.
+            torch.cuda.set_stream(stream)
+
+        # The graph reads the memory of the counters, which a longer counter would free.
+        self.counters = dict(masks.counters)
 
     def __call__(self, batch: tuple[Tensor, ...]) -> Outputs:
         """Return the outputs of a batch, in tensors that the next call overwrites."""
-        for part, given in zip(self.batch, batch, strict=True):
-            part.copy_(given)
+        for memory, part in zip(self.batch, batch, strict=True):
+            memory.copy_(part)
         self.graph.replay()
         return self.outputs
 
 
 def traced(gradients: Gradients, batch: tuple[Tensor, ...]) -> Gradients:
-    """Return the operators of an update as one program: on a CPU no faster, but as frozen as a CUDA graph."""
+    """Return an update as one program of operators: as frozen as a CUDA graph, but not faster."""
     return make_fx(gradients)(batch)
 
 
@@ -94,24 +98,25 @@ TRIALS: dict[str, Callable[[], AbstractContextManager[None]]] = {"cuda": _withou
 class Replay:
     """The program of a task or a stack, made and compared as training goes.
 
+    It decides for each update whether the program replaces it. It makes no update itself, and
+    takes no step of the optimiser: `actlab.tasks.blocks.Blocks` does.
+
     Attributes:
-        reason: why updates are made from Python; None where there is a program, or none was tried
+        reason: why updates are made from Python; None if there is a program, or none was tried
             yet.
         replayed: number of updates made by the program.
-        changed: which value has changed last, of those that the program holds.
+        changed: name of the value that has changed last, of those that the program holds.
     """
 
     def __init__(self) -> None:
         self.reason: str | None = None
-        self.replayed, self.changed = 0, ""
+        self.replayed = 0
+        self.changed = ""
         self._program: Gradients | None = None
-        self._checks = CHECKS  # comparisons that are due
         self._made_with: Frozen = {}
-        # When last compared or changed: the epoch, the values
-        self._frozen: tuple[int, Frozen] = (
-            0,
-            {},
-        )
+        self._checks = CHECKS  # comparisons that are due
+        self._epoch = 0  # of the last block
+        self._frozen: Frozen = {}  # values at the last change
         self._of_block: Frozen = {}
         self._dropouts: list[Dropout] = []
         self._noise: list[float] = []  # relative differences of two updates from Python
@@ -126,73 +131,91 @@ class Replay:
         """Begin a block of updates; return whether there is a program, from an earlier block."""
         if module.device.type not in PROGRAMS:
             return False
-        if reason := self.reason or reason_against(module):
+        reason = self.reason or reason_against(module)
+        if reason:
             self.reject(reason)
         self._dropouts = [layer for layer in module.modules() if isinstance(layer, Dropout)]
-        self._of_block = _frozen_in(module, self._dropouts, self._reads_epoch)
+        self._of_block = self._frozen_in(module)
+
+        # Compare again in epochs that are powers of two.
         epoch = module.current_epoch
-        if epoch != self._frozen[0] and not epoch & (epoch - 1):  # a power of two
-            self._checks = max(self._checks, 1)
+        if epoch != self._epoch and not epoch & (epoch - 1):
+            self._checks = self._checks or 1
+        self._epoch = epoch
         return self._program is not None
 
     def reject(self, reason: str) -> None:
         """Make all updates from Python from now on, for a reason, and free the program."""
-        self.reason, self._program = reason, None
+        self.reason = reason
+        self._program = None
 
     def __call__(self, module: Any, gradients: Gradients, batch: tuple[Any, ...]) -> Outputs | None:
-        """Return the outputs of an update, or None where it must be made from Python."""
-        if self.reason or module.device.type not in PROGRAMS:
-            return None
-        frozen = self._of_block
-        if module.moving:  # schedules change values within the block
-            frozen = _frozen_in(module, self._dropouts, self._reads_epoch)
-        shapes = [
-            (part.shape, part.dtype) if isinstance(part, Tensor) else object() for part in batch
-        ]
-        frozen = {**frozen, "the shape of batches": shapes}
-        _, before = self._frozen
-        if changed := _change(before, frozen):
-            self.changed = changed if before else ""
-            self._frozen, self._checks = (module.current_epoch, frozen), max(self._checks, 1)
+        """Return the outputs of an update, or None if it must be made from Python."""
+        # Look at what the program freezes. Schedules change values within the block.
+        frozen = self._frozen_in(module) if module.moving else self._of_block
+        frozen = {**frozen, "the shape of batches": [_shape(part) for part in batch]}
+        changed = _change(self._frozen, frozen)
+        if changed:
+            self.changed = changed if self._frozen else ""
+            self._frozen = frozen
+            self._checks = self._checks or 1
             return None  # a value that changes at each update leaves all of them to Python
-        if self._program is not None and not self._checks:
+
+        if self._program is not None and self.checked:
             self.replayed += 1
             return self._program(batch)
         return self._checked(module, gradients, batch)
 
+    def _frozen_in(self, module: Any) -> Frozen:
+        """Return what a program freezes and code outside it may change between two updates."""
+        groups = module.trainer.optimizers[0].param_groups
+        return {
+            "the epoch": [module.current_epoch] if self._reads_epoch else [],
+            "the clipping of gradients": [module.trainer.gradient_clip_val],
+            "the probability of dropout": [layer.probability for layer in self._dropouts],
+            "weight decay": [group.get("weight_decay") for group in groups],
+            "the memory of random keys": [module.stream.keys],
+        }
+
     def _checked(self, module: Any, gradients: Gradients, batch: tuple[Tensor, ...]) -> Outputs:
         """Return the outputs of the update itself, with which those of the program are compared."""
-        begun, values = [buffer.clone() for buffer in module.buffers()], _values(module)
+        # Make the update from Python.
+        buffers = [buffer.clone() for buffer in module.buffers()]
+        values = _values(module)
         outputs = gradients(batch)
-        ended = [buffer.clone() for buffer in module.buffers()]
-
-        def distances(update: Gradients) -> list[float]:
-            _again(module, begun)
-            there = tree_leaves((update(batch), [*module.buffers()]))
-            return [*map(_distance, there, tree_leaves((outputs, ended)))]
-
         if not _same(_values(module), values):
             self.reject("an update changes an attribute of a module")
             return outputs
+
+        buffers_after = [buffer.clone() for buffer in module.buffers()]
+        expected = tree_leaves((outputs, buffers_after))
+
+        def distances(update: Gradients) -> list[float]:
+            _again(module, buffers)
+            leaves = tree_leaves((update(batch), [*module.buffers()]))
+            return [*map(_distance, leaves, expected)]
+
+        # Make the program, and compare it with the update.
         try:
             if not self._noise:
-                self._try(module, lambda: distances(gradients))
-            _, frozen = self._frozen
-            if not self.reason and _change(self._made_with, frozen):
+                self._try(module, partial(distances, gradients))
+            if not self.reason and _change(self._made_with, self._frozen):
                 self._program = None  # first, because two programs need twice the memory
-                _again(module, begun)
+                _again(module, buffers)
                 self._program = PROGRAMS[module.device.type](gradients, batch)
-                self._made_with = frozen
+                self._made_with = self._frozen
             if self._program is not None and not self._agrees(distances(self._program)):
                 self.reject("a replayed update differs from the update")
         except RuntimeError as error:
             self.reject(str(error).strip().partition("\n")[0])
-        self._frozen, self._checks = (module.current_epoch, self._frozen[1]), self._checks - 1
-        _set(module, ended)
+
+        # Leave what the update left.
+        self._checks -= 1
+        _set(module, buffers_after)
         return outputs
 
     def _try(self, module: Any, distances: Callable[[], list[float]]) -> None:
-        """Make the update from Python again: as it is, with another number, and in another epoch."""
+        """Make the update from Python again: as it is, with other numbers of updates and epochs."""
         with TRIALS.get(module.device.type, nullcontext)():
             self._noise = distances()
         if self._noise[0] > FAR_LOSS:
@@ -209,13 +232,13 @@ class Replay:
         if is_read(*updates_of(module.trainer)):
             self.reject("the loss depends on the number of the update")
         self._reads_epoch = is_read(module.trainer.fit_loop.epoch_progress)
-        epochs = [module.current_epoch] * self._reads_epoch
-        self._of_block["the epoch"] = self._frozen[1]["the epoch"] = epochs
+        if self._reads_epoch:
+            self._of_block["the epoch"] = self._frozen["the epoch"] = [module.current_epoch]
 
     def _agrees(self, distances: list[float]) -> bool:
-        """Return whether no tensor differs by more than the noise: its own, or the usual one."""
+        """Return whether no tensor differs by more than its own noise, or the usual noise."""
         usual = median(self._noise)
-        limits = [TIMES * max(own, usual) + FAR for own in self._noise]
+        limits = [TIMES * max(noise, usual) + FAR for noise in self._noise]
         limits[0] = FAR_LOSS
         return all(distance <= limit for distance, limit in zip(distances, limits, strict=True))
 
@@ -232,13 +255,18 @@ def reason_against(module: Any) -> str | None:
     return None
 
 
-def _distance(here: Any, there: Any) -> float:
+def _shape(part: Any) -> Any:
+    """Return shape and type of a tensor of a batch; for anything else a value equal to nothing."""
+    return (part.shape, part.dtype) if isinstance(part, Tensor) else object()
+
+
+def _distance(value: Any, expected: Any) -> float:
     """Return the norm of the difference of two tensors, relative to the norm of the second."""
-    if not (isinstance(here, Tensor) and isinstance(there, Tensor)):
-        return 0.0 if here == there else math.inf
-    if torch.allclose(here, there, rtol=0, atol=0, equal_nan=True):
+    if not (isinstance(value, Tensor) and isinstance(expected, Tensor)):
+        return 0.0 if value == expected else math.inf
+    if torch.allclose(value, expected, rtol=0, atol=0, equal_nan=True):
         return 0.0
-    return float((here.double() - there.double()).norm() / there.double().norm())
+    return float((value.double() - expected.double()).norm() / expected.double().norm())
 
 
 def _again(module: Any, buffers: list[Tensor]) -> None:
@@ -253,61 +281,58 @@ def _set(module: Any, buffers: list[Tensor]) -> None:
         buffer.copy_(value)
 
 
-def _frozen_in(module: Any, dropouts: list[Dropout], reads_epoch: bool) -> Frozen:
-    """Return what a program freezes and code outside it may change between two updates."""
-    groups = module.trainer.optimizers[0].param_groups
-    return {
-        "the epoch": [module.current_epoch] * reads_epoch,
-        "the clipping of gradients": [module.trainer.gradient_clip_val],
-        "the probability of dropout": [layer.probability for layer in dropouts],
-        "weight decay": [group.get("weight_decay") for group in groups],
-        "the memory of random keys": [module.stream.keys],
-    }
-
-
 def _change(before: Frozen, now: Frozen) -> str:
-    """Return which value has changed; empty if none has."""
-    changed = (name for name, values in now.items() if not _same(values, before.get(name, [...])))
-    return next(changed, "")
+    """Return the name of a value that has changed; empty if none has."""
+    for name, values in now.items():
+        if name not in before or not _same(values, before[name]):
+            return name
+    return ""
 
 
 _PLAIN = (bool, int, float, str, set, tuple)
 _OF_MODULES = frozenset(vars(nn.Module()))  # among them ``training``, which an evaluation changes
 # What is looked at itself, or does not belong to the update, or tells repeated draws apart.
 _WHOLE = (
-    *(nn.Module, type, ModuleType, pl.Trainer, Replay),
-    *(streams.Stream, streams.MemberStream, streams.Calls),
+    nn.Module,
+    type,
+    ModuleType,
+    pl.Trainer,
+    Replay,
+    streams.Stream,
+    streams.MemberStream,
+    streams.Calls,
 )
 
 
 def _values(module: Any) -> list[Any]:
-    """Return the Python values that the parts of a task have, also those in containers and objects."""
-    logged = (module.trainer._results or {}).values()
-    parts, seen = [*module.modules(), *module.members, *logged], set[int]()
+    """Return the Python values of the parts of a task, also those in containers and objects."""
+    logged = module.trainer._results or {}
+    parts = [*module.modules(), *module.members, *logged.values()]
+    seen = set[int]()
     values = [*module.parameters(), *module.buffers()]
     while parts:
-        part = parts.pop()
-        for value in tree_leaves(
-            [own for name, own in vars(part).items() if name not in _OF_MODULES]
-        ):
+        attributes = vars(parts.pop()).items()
+        for value in tree_leaves([value for name, value in attributes if name not in _OF_MODULES]):
             if isinstance(value, Tensor):
                 values.append(value.is_inference() or value._version)
-            elif (
-                hasattr(value, "__dict__")
-                and not isinstance(value, _WHOLE)
-                and id(value) not in seen
-            ):
+            elif id(value) not in seen and _has_parts(value):
                 seen.add(id(value))
                 parts.append(value)
+            # An update may change a set in place.
             values.append(set(value) if isinstance(value, set) else value)
     return values
 
 
-def _same(here: list[Any], there: list[Any]) -> bool:
+def _has_parts(value: Any) -> bool:
+    return hasattr(value, "__dict__") and not isinstance(value, _WHOLE)
+
+
+def _same(values: list[Any], before: list[Any]) -> bool:
     """Return whether tensors and objects are the same ones, and plain values are equal."""
-    if len(here) != len(there):
+    if len(values) != len(before):
         return False
-    pairs = zip(here, there, strict=True)
-    return all(
-        a is b or (isinstance(a, _PLAIN) and type(a) is type(b) and a == b) for a, b in pairs
-    )
+    for value, earlier in zip(values, before, strict=True):
+        is_plain = isinstance(value, _PLAIN) and type(value) is type(earlier)
+        if value is not earlier and not (is_plain and value == earlier):
+            return False
+    return True

@@ -1,4 +1,4 @@
-"""Checkpoints within an epoch: what a task adds to Lightning's record so that training resumes at that batch.
+"""Checkpoints within an epoch: what a task adds so that training resumes at that batch.
 
 Lightning 2.6 saves such a checkpoint in ``on_train_batch_end``, before the validation that may be
 due at this batch, or at the end of a validation. A resume would skip this validation and, after the
@@ -25,35 +25,46 @@ def record(trainer: pl.Trainer, means: Means, checkpoint: dict[str, Any]) -> Non
     if not _is_within(checkpoint):
         return
     loops = checkpoint["loops"]["fit_loop"]
-    batches, validated = (
-        loops["epoch_loop.batch_progress"],
-        loops["epoch_loop.val_loop.batch_progress"],
-    )
-    now, checked = batches["current"], validated["current"]
-    position, loader = _position(loops), trainer.train_dataloader
-    every_device: list[Any] = [means.sums] * trainer.world_size
+    batches = loops["epoch_loop.batch_progress"]
+    validation = loops["epoch_loop.val_loop.batch_progress"]
+
+    # Gather the partial means of all devices.
+    sums: list[Any] = [means.sums] * trainer.world_size
     if trainer.world_size > 1:
-        torch.distributed.all_gather_object(every_device, means.sums)
+        torch.distributed.all_gather_object(sums, means.sums)
+
+    # Describe the moment, which decides whether training can resume from it.
+    trained, validated = batches["current"], validation["current"]
+    is_whole = trained["processed"] == trained["ready"]
+    is_validated = validated["completed"] == validated["ready"]
+    accumulates = bool(trained["ready"] % trainer.accumulate_grad_batches)
     checkpoint[WITHIN] = {
-        "means": every_device,
+        "means": sums,
         "metrics": dict(trainer.callback_metrics),
-        "whole": not trainer.interrupted
-        and now["processed"] == now["ready"]
-        and checked["completed"] == checked["ready"],
-        "accumulated": bool(now["ready"] % trainer.accumulate_grad_batches)
-        and not batches["is_last_batch"],
+        "whole": not trainer.interrupted and is_whole and is_validated,
+        "accumulated": accumulates and not batches["is_last_batch"],
     }
-    if now["completed"] < now["processed"]:  # else the validation has ended
-        for progress in (now, batches["total"]):
+
+    # The batch is not yet completed in `on_train_batch_end`, but at the end of a validation.
+    if trained["completed"] < trained["processed"]:
+        for progress in (trained, batches["total"]):
             progress["completed"] = progress["processed"]
-        if _validation_due(trainer):  # as if it had begun: Lightning then repeats it
-            checked.update(ready=1, started=1, processed=0, completed=0)
-            validated["is_last_batch"] = False
+        if _is_validation_due(trainer):
+            # As if it had begun: Lightning then repeats it.
+            validated.update(ready=1, started=1, processed=0, completed=0)
+            validation["is_last_batch"] = False
         else:
-            loops["epoch_loop.state_dict"]["_batches_that_stepped"] += 1
-            if batches["is_last_batch"] and position is not None and isinstance(loader, Sized):
-                position["batches"] = len(loader)  # an empty rest of the epoch ends it
-    validated["total"] = dict(checked)
+            _finish_batch(loops, trainer.train_dataloader)
+    validation["total"] = dict(validated)
+
+
+def _finish_batch(loops: Mapping[str, Any], loader: Any) -> None:
+    """Change the saved progress as Lightning does after a batch, also at the end of an epoch."""
+    loops["epoch_loop.state_dict"]["_batches_that_stepped"] += 1
+    position = _position(loops)
+    is_last = loops["epoch_loop.batch_progress"]["is_last_batch"]
+    if is_last and position is not None and isinstance(loader, Sized):
+        position["batches"] = len(loader)  # an epoch without further batches ends
 
 
 def restore(
@@ -64,24 +75,26 @@ def restore(
     None for a checkpoint of a whole epoch. Raises `ActlabError` if training cannot resume within
     the epoch.
     """
+    # Of a whole epoch. If max_steps is set, Lightning would end the epoch again.
     if not _is_within(checkpoint):
-        for epochs in (
-            checkpoint.get("loops", {}).get("fit_loop", {}).get("epoch_progress", {}).values()
-        ):
-            # With max_steps, Lightning would end the epoch again
+        for epochs in _epoch_progress(checkpoint).values():
             epochs["completed"] = epochs["processed"]
         return None
-    state, loops = checkpoint.get(WITHIN), checkpoint["loops"]["fit_loop"]
-    done = loops["epoch_loop.batch_progress"]["current"]["processed"]
-    if (reason := _reason_against(state, checkpoint, trainer)) is not None or state is None:
+
+    # Reject a moment from which training cannot resume.
+    state = checkpoint.get(WITHIN)
+    batches = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]["current"]["processed"]
+    reason = _reason_against(state, checkpoint, trainer)
+    if reason is not None or state is None:
         raise ActlabError(
-            f"the checkpoint was saved within an epoch, after {done} batches, {reason}: give a checkpoint of "
-            "ModelCheckpoint with save_on_train_epoch_end: true"
+            f"the checkpoint was saved within an epoch, after {batches} batches, {reason}: give a "
+            "checkpoint of ModelCheckpoint with save_on_train_epoch_end: true"
         )
+
     means.sums = dict(state["means"][trainer.global_rank])
     rank_zero_info(
-        f"training resumes within an epoch, after {done} batches: own metrics logged with on_epoch=True are "
-        "means of the batches from here"
+        f"training resumes within an epoch, after {batches} batches: own metrics logged with "
+        "on_epoch=True are means of the batches from here"
     )
     return dict(state["metrics"])
 
@@ -89,6 +102,7 @@ def restore(
 def _reason_against(
     state: Mapping[str, Any] | None, checkpoint: Mapping[str, Any], trainer: pl.Trainer
 ) -> str | None:
+    """Return why training cannot resume within the epoch, for a message; None if it can."""
     if state is None or _position(checkpoint["loops"]["fit_loop"]) is None:
         return "without the position of the data loader"
     if not state["whole"]:
@@ -97,28 +111,43 @@ def _reason_against(
         return "between two optimizer steps, whose gradients Lightning does not save"
     if 0 < trainer.max_steps <= checkpoint["global_step"]:
         return "at the last of max_steps updates, after which nothing is left to train"
-    if (devices := len(state["means"])) != trainer.world_size:
+    devices = len(state["means"])
+    if devices != trainer.world_size:
         return f"on {devices} devices, not {trainer.world_size}"
     return None
 
 
 def _is_within(checkpoint: Mapping[str, Any]) -> bool:
     """Whether an epoch has begun and not ended."""
-    loops = checkpoint.get("loops", {}).get("fit_loop", {})
-    epochs = loops.get("epoch_progress", {}).get("current", {})
+    epochs = _epoch_progress(checkpoint).get("current", {})
     return bool(epochs) and epochs["processed"] < epochs["started"] == epochs["ready"]
 
 
+def _epoch_progress(checkpoint: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the counts of epochs in a checkpoint; empty if it has none."""
+    loops = checkpoint.get("loops", {}).get("fit_loop", {})
+    progress: Mapping[str, Any] = loops.get("epoch_progress", {})
+    return progress
+
+
 def _position(loops: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the state of the data loader, if it is the only one and one of our datamodules'."""
+    """Return the state of the data loader, if it is the only loader and actlab's."""
     states = loops["state_dict"].get("combined_loader", [])
-    return states[0] if [set(state) for state in states] == [{"epoch", "batches"}] else None
+    if len(states) != 1 or set(states[0]) != {"epoch", "batches"}:
+        return None
+    return states[0]  # type: ignore[no-any-return]
 
 
-def _validation_due(trainer: pl.Trainer) -> bool:
-    every, loop = trainer.check_val_every_n_epoch, trainer.fit_loop
-    if not trainer.enable_validation or (every is not None and (trainer.current_epoch + 1) % every):
-        return False
-    number = loop.total_batch_idx if every is None else loop.batch_idx
+def _is_validation_due(trainer: pl.Trainer) -> bool:
+    """Whether Lightning will validate after the present batch."""
     interval = trainer.val_check_batch
-    return interval is not None and (number + 1) % interval == 0
+    if not trainer.enable_validation or interval is None:
+        return False
+
+    # Without an interval in epochs Lightning counts on over epochs.
+    epochs = trainer.check_val_every_n_epoch
+    if epochs is None:
+        return (trainer.fit_loop.total_batch_idx + 1) % interval == 0
+    if (trainer.current_epoch + 1) % epochs:
+        return False
+    return (trainer.fit_loop.batch_idx + 1) % interval == 0

@@ -1,6 +1,7 @@
-"""Standard errors that the means of an evaluation have from its samples, such as windows of a text or pictures.
+"""Standard errors that the means of an evaluation have from its samples.
 
-Shapes: ``B`` samples of a batch, ``N`` of an evaluation on this device, ``R`` runs of a stack.
+Samples are windows of a text, or pictures. Shapes: ``B`` samples of a batch, ``N`` samples of an
+evaluation on this device, ``R`` runs of a stack.
 """
 
 from __future__ import annotations
@@ -27,56 +28,75 @@ class SampleSums:
 
     def add(self, name: str, quantity: Quantity, inputs: Any, runs: bool) -> None:
         """Add a batch of inputs ``(B, *)``; values that are not ``([R,] B, *)`` have no samples."""
-        shape = quantity.values.shape[: 1 + runs]
-        if not isinstance(inputs, Tensor) or len(shape) <= runs or shape[-1:] != inputs.shape[:1]:
+        axes = 2 if runs else 1
+        shape = quantity.values.shape[:axes]
+        if not isinstance(inputs, Tensor) or len(shape) < axes or shape[-1:] != inputs.shape[:1]:
             return
-        products, weights = quantity.products(1 + runs)
-        number = (
-            products.new_full(shape, products.shape[-1]) if weights is None else weights.sum(-1)
-        )
-        self._batches.setdefault(name, []).append((wide(products.detach().sum(-1)), wide(number)))
 
-    def of(self, name: str, mean: Tensor) -> Sums:
+        # Sum over the values of each sample. Without weights each value counts once.
+        products, weights = quantity.products(axes)
+        totals = products.detach().sum(-1)
+        if weights is None:
+            sample_weights = products.new_full(shape, products.shape[-1])
+        else:
+            sample_weights = weights.sum(-1)
+        batches = self._batches.setdefault(name, [])
+        batches.append((wide(totals), wide(sample_weights)))
+
+    def sums(self, name: str, mean: Tensor) -> Sums:
         """Return the sums of all batches of a metric with this mean, ``()`` or ``(R,)``."""
-        none = wide(mean.new_zeros((*mean.shape, 0)))
-        parts = zip((none, none), *self._batches.get(name, []), strict=True)
-        return torch.cat(next(parts), -1), torch.cat(next(parts), -1)
+        empty = wide(mean.new_zeros((*mean.shape, 0)))
+        batches = [(empty, empty), *self._batches.get(name, [])]
+        totals, weights = zip(*batches, strict=True)
+        return torch.cat(totals, -1), torch.cat(weights, -1)
 
 
 def of_groups(sums: Sums, groups: Tensor) -> Sums:
-    """Return the sums over the samples of each group, given the group's number of each sample ``(N,)``.
+    """Return the sums over the samples of each group, from the group number of each, ``(N,)``.
 
     >>> of_groups((torch.tensor([1.0, 2.0, 4.0]), torch.ones(3)), torch.tensor([7, 7, 9]))
     (tensor([3., 4.]), tensor([2., 1.]))
     """
-    groups = groups[: sums[0].shape[-1]]  # an evaluation may be limited to the first batches
-    known, numbers = torch.unique(groups, return_inverse=True)
-    totals, weights = (
-        part.new_zeros((*part.shape[:-1], len(known))).index_add(-1, numbers, part) for part in sums
-    )
-    return totals, weights
+    totals, weights = sums
+
+    # Number the groups from 0. An evaluation may be limited to the first batches.
+    groups = groups[: totals.shape[-1]]
+    distinct, numbers = torch.unique(groups, return_inverse=True)
+
+    shape = (*totals.shape[:-1], len(distinct))
+    group_totals = totals.new_zeros(shape).index_add(-1, numbers, totals)
+    group_weights = weights.new_zeros(shape).index_add(-1, numbers, weights)
+    return group_totals, group_weights
 
 
-def sampling_error(sums: Sums, everywhere: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return the standard error of Σ values·weights ÷ Σ weights, ``()`` or ``(R,)``; not finite if unknown.
+def sampling_error(sums: Sums, over_devices: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return the standard error of Σ values·weights ÷ Σ weights, ``()`` or ``(R,)``.
 
-    √(n/(n − 1) · Σ wᵢ²(xᵢ − mean)²) ÷ Σ wᵢ over the n samples with a weight, of the mean xᵢ and the
-    weight wᵢ of each: the error of a ratio of two sums. ``everywhere`` sums a tensor over devices.
+    √(n/(n − 1) · Σ wᵢ²(xᵢ − mean)²) ÷ Σ wᵢ over the n samples with a weight, where xᵢ is the mean
+    and wᵢ the weight of sample i: the error of a ratio of two sums. It is not finite if unknown.
+    ``over_devices`` sums a tensor over devices.
 
-    >>> sampling_error((torch.tensor([1.0, 2.0, 3.0]), torch.ones(3)), lambda of_device: of_device)
+    >>> sampling_error((torch.tensor([1.0, 2.0, 3.0]), torch.ones(3)), lambda local: local)
     tensor(0.5774)
     """
+    # Sum over the samples of all devices.
     totals, weights = sums
-    number, total, weight = everywhere(
-        torch.stack([(weights > 0).sum(-1), totals.sum(-1), weights.sum(-1)])
-    )
-    apart = totals - (total / weight).unsqueeze(-1) * weights
-    error: Tensor = (everywhere(apart.square().sum(-1)) * number / (number - 1)).sqrt() / weight
+    local = torch.stack([(weights > 0).sum(-1), totals.sum(-1), weights.sum(-1)])
+    n, total, weight = over_devices(local)
+
+    mean = total / weight
+    deviations = totals - mean.unsqueeze(-1) * weights  # wᵢ(xᵢ − mean)
+    squares = over_devices(deviations.square().sum(-1))
+    error: Tensor = (squares * n / (n - 1)).sqrt() / weight
     return error
 
 
 def error_of_derived(metric: Derived, mean: Tensor, error: Tensor) -> Tensor:
-    """Return the standard error of a function of one mean: half of how far it moves from −error to +error."""
-    low, high = (metric.function(wide(mean) + sign * error) for sign in (-1, 1))
+    """Return the standard error of a function of one mean.
+
+    It is half the difference between the function's values at mean + error and mean − error.
+    """
+    low = metric.function(wide(mean) - error)
+    high = metric.function(wide(mean) + error)
     half: Tensor = (high - low).abs() / 2
     return half

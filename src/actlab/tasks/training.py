@@ -1,4 +1,4 @@
-"""The Lightning hooks shared by single tasks and stacks: a single task has itself as its only member.
+"""The Lightning hooks shared by single tasks and stacks: a single task is its own only member.
 
 Shapes: ``B`` batch, ``R`` runs (a leading axis, in stacks only).
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, Self, cast
 
@@ -40,7 +40,15 @@ Measured = dict[str, tuple[Tensor, Tensor | float]]  # a mean and its sum of wei
 
 
 class Training(pl.LightningModule, ABC):
-    """A LightningModule that trains its members and logs the mean of each of their quantities once per epoch.
+    """A LightningModule that trains its members and logs the mean of each of their quantities.
+
+    It is responsible for the order of an update (random numbers, loss, penalty, record), for the
+    means of an epoch over batches and devices, for their sampling errors, and for the state that
+    a checkpoint needs in addition to Lightning's.
+
+    It does not compute losses: members say their quantities, and subclasses implement `measured`.
+    It does not build networks or optimisers either, and it makes several updates at once only
+    through `Blocks`.
 
     Attributes:
         network: the network of all members.
@@ -62,14 +70,21 @@ class Training(pl.LightningModule, ABC):
     def __init__(self, known_class: type) -> None:
         super().__init__()
         self.known_class = known_class  # whose hooks of updates a block calls
+
+        # Schedules
         self.moving: optim.Scheduler | None = None
         self._plateau_states: dict[str, list[float]] = {}  # state of plateau schedules
         self._plateau: Any = None  # torch's scheduler that follows a metric
-        self._means, self._samples = Means(), SampleSums()
+
+        # Means of the epoch, and what an evaluation leaves
+        self._means = Means()
+        self._samples = SampleSums()
         self.sampling_errors: dict[str, list[float]] = {}
         self.sample_losses: dict[str, list[list[float]]] = {}
         self.scored: dict[str, int] = {}  # number of samples in the last error, by split
         self.matrices: dict[str, list[Any]] = {}
+
+        # Blocks of updates, and checkpoints
         self._complete = complete.CompleteCheckpoint()
         self._blocks = Blocks()
         self._logged: dict[str, Any] | None = None  # in the epoch within which training resumes
@@ -81,9 +96,10 @@ class Training(pl.LightningModule, ABC):
 
     @abstractmethod
     def measured(self, batch: Batch, shared: bool, split: str | None = None) -> dict[str, Quantity]:
-        """Return the quantities of a batch in the current mode, with values ``(R, B, *)`` in a stack.
+        """Return the quantities of a batch in the current mode.
 
-        A batch has tensors ``(B, *)``, or ``(R, B, *)`` if the members of a stack do not share it.
+        Values are ``(R, B, *)`` in a stack. A batch has tensors ``(B, *)``, or ``(R, B, *)`` if the
+        members of a stack do not share it.
         ``split`` is the evaluation whose metrics of torchmetrics it updates; None updates none.
         """
 
@@ -97,46 +113,59 @@ class Training(pl.LightningModule, ABC):
 
     @abstractmethod
     def layers_of(self, r: int) -> list[nn.Module]:
-        """Return the activation modules of a member in the order of its network, as they are now."""
+        """Return the present activation modules of a member in the order of its network."""
 
     @property
-    def _has_clean_pass(self) -> bool:  # because training differs from evaluation
-        return self.members[0].clean_training_loss and any(
-            member.differs for member in self.members
-        )
+    def _has_clean_pass(self) -> bool:
+        """Whether the clean loss needs a pass, because training differs from evaluation."""
+        if not self.members[0].clean_training_loss:
+            return False
+        return any(member.differs for member in self.members)
 
     def train(self, mode: bool = True) -> Self:
-        """Set training or evaluation mode, in which encoder layers call their own activation; see `unfuse`."""
+        """Set training or evaluation mode; encoder layers call their own activation in both.
+
+        See `actlab.runtime.modules.unfuse`.
+        """
         unfuse(self)
         return super().train(mode)
 
     def setup(self, stage: str) -> None:
-        """Reject gradient accumulation over batches of different sizes; have metrics tried before training.
+        """Reject gradient accumulation over batches of different sizes, and let metrics be tried.
 
-        Each batch would have the same weight. Lightning's sanity check updates and computes the
-        metrics once. A training loader of torch will yield blocks; see `actlab.tasks.loading`.
+        Accumulated batches of different sizes would have the same weight. Lightning's sanity check
+        updates and computes the metrics once before training. A training loader of torch will yield
+        blocks; see `actlab.tasks.loading`.
         """
-        task, number = self.members[0], self.trainer.accumulate_grad_batches
+        task = self.members[0]
+        accumulated = self.trainer.accumulate_grad_batches
+
         if stage == "fit":
             loading.serve(self.trainer)
+
+        # A metric that rejects the outputs is an error before training, not after an epoch.
         if task.metrics:
             self.trainer.num_sanity_val_steps = max(TRIED, self.trainer.num_sanity_val_steps)
-        if task.ragged and number > 1:
+
+        if task.ragged and accumulated > 1:
             raise ActlabError(
-                f"trainer.accumulate_grad_batches {number}: the batches of {type(task).__name__} differ in "
-                "size, but would have equal weight; give a larger data.batch_size"
+                f"trainer.accumulate_grad_batches {accumulated}: the batches of "
+                f"{type(task).__name__} differ in size, but would have equal weight; give a larger "
+                "data.batch_size"
             )
 
     def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         """Check the targets of a batch that leaves the CPU, where losses check them themselves."""
-        if self.device.type != "cpu" and not (
-            self.trainer.predicting or isinstance(batch, BatchBlock)
-        ):
+        if self.device.type == "cpu" or isinstance(batch, BatchBlock):
+            return batch
+        if not self.trainer.predicting:
             self.members[0].check_targets(as_batch(batch))
         return batch
 
-    # Else Lightning takes it for the user's, and warns beside each datamodule.
-    on_before_batch_transfer.__wrapped__ = pl.LightningModule.on_before_batch_transfer  # type: ignore[attr-defined]
+    # Without this, Lightning takes the hook for the user's, and warns beside each datamodule.
+    on_before_batch_transfer.__wrapped__ = (  # type: ignore[attr-defined]
+        pl.LightningModule.on_before_batch_transfer
+    )
 
     def begin_blocks(self) -> Callable[[int], int] | None:
         """Return what says where a block of this epoch ends, or None; see `Blocks.begin`."""
@@ -149,16 +178,22 @@ class Training(pl.LightningModule, ABC):
 
     @property
     def not_replayed(self) -> str:
-        """Why a GPU does not get the updates of a block as one program; empty where it does, or on a CPU."""
+        """Why a GPU does not get the updates of a block as one program.
+
+        Empty where it does, or on a CPU.
+        """
         return self._blocks.not_replayed(self)
 
     @property
     def settled(self) -> bool:
-        """Whether the updates to come take a usual time; on a GPU the first ones take longer."""
+        """Whether the next updates take a usual time; on a GPU the first ones take longer."""
         return self._blocks.is_settled(self)
 
     def training_step(self, batch: Batch | BatchBlock, batch_idx: int) -> Tensor:
-        """Return the mean loss of the batch in training mode, summed over members; of a block, of its last."""
+        """Return the mean loss of the batch in training mode, summed over members.
+
+        For a block, this is the loss of its last batch.
+        """
         if isinstance(batch, BatchBlock):
             return self._blocks.train(self, batch, batch_idx)
         return self.loss_of_update(as_batch(batch), batch_idx)
@@ -166,29 +201,34 @@ class Training(pl.LightningModule, ABC):
     def loss_of_update(self, batch: Batch, batch_idx: int) -> Tensor:
         """Return the loss of the batch of an update, and record what is measured of it."""
         self.begin_update(batch, batch_idx)
-        # Networks and losses may draw without saying so.
-        undrawn = self._blocks.undrawn
-        with (
-            nullcontext()
-            if undrawn
-            else own_generators(global_seed(self.stream), self._blocks.drew)
-        ):
+
+        # Networks and losses may draw from the global generators without saying so.
+        generators: AbstractContextManager[Any] = nullcontext()
+        if not self._blocks.undrawn:
+            generators = own_generators(global_seed(self.stream), self._blocks.drew)
+        with generators:
             loss, measured = self.measured_update(batch)
+
         self.record_update(loss, measured, batch_idx)
         return loss
 
     def begin_update(self, batch: Batch, batch_idx: int) -> None:
         """Move the random numbers and the schedules to the update of a batch."""
         self.stream.steps = True
-        position, rank, part = [self.current_epoch, batch_idx], self.global_rank, None
+        position = [self.current_epoch, batch_idx]
+        rank = self.global_rank
+
+        # The parts of a ragged batch differ in size between devices.
+        part = None
         if self.members[0].ragged and self.trainer.world_size > 1:
-            shape_here = torch.tensor(batch[0].shape, device=self.device)
-            shapes = cast(Tensor, self.all_gather(shape_here)).tolist()  # of every device's part
+            local_shape = torch.tensor(batch[0].shape, device=self.device)
+            shapes = cast(Tensor, self.all_gather(local_shape)).tolist()
             sizes = [size for size, *_ in shapes]
             part = sum(sizes[:rank]), sizes[rank]
-            # Padded apart: no numbers of one device
+            # Differently padded parts cannot get the numbers of one device.
             if any(shape[1:] != shapes[0][1:] for shape in shapes):
                 position.append(rank)
+
         self.stream.move(*position, slice_=rank, part=part)
         if self.moving:
             self.moving.move(self.current_epoch, self.global_step)
@@ -197,31 +237,44 @@ class Training(pl.LightningModule, ABC):
         """Return the loss of an update, and the means of its batch with their sums of weights."""
         measured: Measured = {}
         if self._has_clean_pass:
-            # A network may change its inputs in place.
-            given = tuple(part.clone() if isinstance(part, Tensor) else part for part in batch)
-            # A stack that this pass changes would differ from its runs alone, and is not trained.
-            parts = [] if self.stacked else changeable(self.network, self.members[0].units)
-            with evaluating(self, (nn.Module.train, Training.train)), unchanged(parts):
-                measured["train/clean_loss"] = self._mean(
-                    self.measured(given, shared=False)["loss"]
-                )
+            measured["train/clean_loss"] = self._clean_loss(batch)
+
+        # Measure the batch in training mode.
         quantities = self.measured(batch, shared=False)
-        measured |= {
-            f"train/{name}": self._mean(quantities[name]) for name in self.members[0].trained
-        }
+        for name in self.members[0].trained:
+            measured[f"train/{name}"] = self._mean(quantities[name])
         loss, weight = measured["train/loss"]
         if self.members[0].penalised:
-            measured["train/penalised_loss"] = loss + self.penalty(), weight
+            measured["train/penalised_loss"] = (loss + self.penalty(), weight)
+
+        # Make it the loss that is differentiated.
         loss = self._scaled_for_devices(loss, weight)
-        return loss.sum() if self.stacked else loss, measured
+        if self.stacked:
+            loss = loss.sum()
+        return loss, measured
+
+    def _clean_loss(self, batch: Batch) -> tuple[Tensor, Tensor | float]:
+        """Return the mean loss of a batch in evaluation mode; batch and network do not change."""
+        # A network may change its inputs in place.
+        copies = []
+        for tensor in batch:
+            copies.append(tensor.clone() if isinstance(tensor, Tensor) else tensor)
+
+        # A stack that this pass changes would differ from its runs alone, and is not trained.
+        parts = [] if self.stacked else changeable(self.network, self.members[0].activations)
+        with evaluating(self, (nn.Module.train, Training.train)), unchanged(parts):
+            quantities = self.measured(tuple(copies), shared=False)
+            return self._mean(quantities["loss"])
 
     def logs_update(self, batch_idx: int) -> bool:
-        """Return whether the loss of this update goes to the loggers, every ``log_every_n_steps`` updates.
+        """Return whether the loss of this update goes to the loggers.
 
-        `log` would wait for the device at the other updates too, and make rows of a study.
+        It does every ``log_every_n_steps`` updates. `log` would wait for the device at the other
+        updates too, and make rows of a study.
         """
         trainer = self.trainer
-        every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]  # Lightning sets it elsewhere
+        # Lightning sets it where mypy does not see it.
+        every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]
         if not every or (self.global_step + 1) % every:
             return False
         return (batch_idx + 1) % trainer.accumulate_grad_batches == 0 or trainer.is_last_batch
@@ -236,14 +289,17 @@ class Training(pl.LightningModule, ABC):
             self._means.add(name, mean.detach(), weight)
 
     def _scaled_for_devices(self, mean: Tensor, weight: Tensor | float) -> Tensor:
-        """Scale the mean so that averaging gradients over devices gives the gradient of the overall mean."""
+        """Scale a mean so that the average gradient over devices is the overall mean's gradient."""
         if isinstance(weight, float) or self.trainer.world_size == 1:
             return mean  # every device has an equal share of the batch
-        everywhere: Tensor = self.trainer.strategy.reduce(weight.detach().clone(), reduce_op="sum")
-        return mean * (weight * self.trainer.world_size / everywhere.clamp_min(LEAST))
+        total: Tensor = self.trainer.strategy.reduce(weight.detach().clone(), reduce_op="sum")
+        return mean * (weight * self.trainer.world_size / total.clamp_min(LEAST))
 
     def validation_step(self, batch: Batch, *args: Any, **kwargs: Any) -> None:
-        """Accumulate ``val/…``; the further arguments are the numbers of the batch and of its data loader."""
+        """Accumulate ``val/…``.
+
+        The further arguments are the numbers of the batch and of its data loader.
+        """
         self._evaluate("val", batch, *args, **kwargs)
 
     def test_step(self, batch: Batch, *args: Any, **kwargs: Any) -> None:
@@ -255,47 +311,65 @@ class Training(pl.LightningModule, ABC):
     ) -> None:
         if dataloader_idx:
             raise ActlabError(
-                f"several data loaders of {split} data: their means have one name. Evaluate them one by one, "
-                "or as one dataset, torch.utils.data.ConcatDataset"
+                f"several data loaders of {split} data: their means have one name. Evaluate them "
+                "one by one, or as one dataset, torch.utils.data.ConcatDataset"
             )
-        first = self.members[0]
+
+        # Measure the batch. A user's `measured` may accept no split.
+        member = self.members[0]
         with own_generators(seed_for(self.stream.seeds[0], "evaluation")):
-            updated = {"split": split} if first.metrics else {}
-            quantities = self.measured(batch, shared=True, **updated)
+            if member.metrics:
+                quantities = self.measured(batch, shared=True, split=split)
+            else:
+                quantities = self.measured(batch, shared=True)
+
+        # Add up the values of each sample. Groups are numbered by sample, which devices divide.
         groups = self._groups(split)
-        if not first.sees_network and (
-            first.independent if groups is None else self.trainer.world_size == 1
-        ):
+        has_errors = member.independent if groups is None else self.trainer.world_size == 1
+        if has_errors and not member.sees_network:
             inputs = next(iter(as_batch(batch)), None)
-            for name in quantities.keys() - (SHARES if groups is None else set()):
-                self._samples.add(f"{split}/{name}", quantities[name], inputs, self.stacked)
-        self._record(
-            {f"{split}/{name}": self._mean(quantity) for name, quantity in quantities.items()}
-        )
+            for name, quantity in quantities.items():
+                if groups is not None or name not in SHARES:
+                    self._samples.add(f"{split}/{name}", quantity, inputs, self.stacked)
+
+        self._record({f"{split}/{name}": self._mean(values) for name, values in quantities.items()})
 
     def _groups(self, split: str) -> Tensor | None:
-        """Return the group's number of each sample of a split, ``(N,)``, if samples of a group are alike."""
-        data = getattr(self._trainer, "datamodule", None)
-        return getattr(getattr(data, split, None), "groups", None)
+        """Return the group number of each sample, ``(N,)``, if samples of a group are alike."""
+        datamodule = getattr(self._trainer, "datamodule", None)
+        dataset = getattr(datamodule, split, None)
+        return getattr(dataset, "groups", None)
 
     def _mean(self, quantity: Quantity) -> tuple[Tensor, Tensor | float]:
         return quantity.mean(self.stacked), quantity.weight(self.stacked)
 
     def on_train_epoch_end(self) -> None:
         """Log the epoch's training metrics."""
-        first = self.members[0]
-        optional = {"penalised_loss": first.penalised, "clean_loss": self._has_clean_pass}
-        names = [*first.trained, *(name for name, is_logged in optional.items() if is_logged)]
-        collected = self._epoch_means("train", names)
-        # Without a separate pass both are equal
-        if first.clean_training_loss and "train/loss" in collected:
-            collected.setdefault("train/clean_loss", collected["train/loss"])
-        self._log("train", collected)
-        self.log_dict(parameters.metrics_of(self), sync_dist=self.trainer.world_size > 1)
-        for config in self.trainer.lr_scheduler_configs if self.trainer.is_last_batch else ():
-            value = {**self.trainer.callback_metrics, **collected}.get(str(config.monitor))
+        member = self.members[0]
+
+        # Log the means of the epoch. Without a separate pass both losses are equal.
+        names = list(member.trained)
+        if member.penalised:
+            names.append("penalised_loss")
+        if self._has_clean_pass:
+            names.append("clean_loss")
+        means = self._epoch_means("train", names)
+        if member.clean_training_loss and "train/loss" in means:
+            means.setdefault("train/clean_loss", means["train/loss"])
+        self._log("train", means)
+
+        # Log the learnt parameters.
+        learnt = parameters.metrics_of(self)
+        self.log_dict(learnt, sync_dist=self.trainer.world_size > 1)
+
+        # Step a scheduler that follows a metric. Lightning raises an error for a missing metric.
+        if not self.trainer.is_last_batch:
+            return
+        for config in self.trainer.lr_scheduler_configs:
             scheduler: Any = config.scheduler
-            if scheduler is self._plateau and value is not None:  # else Lightning raises an error
+            metrics = {**self.trainer.callback_metrics, **means}
+            value = metrics.get(str(config.monitor))
+            if scheduler is self._plateau and value is not None:
                 scheduler.step(value)
 
     def on_validation_epoch_end(self) -> None:
@@ -307,17 +381,23 @@ class Training(pl.LightningModule, ABC):
         self._log("test", self._evaluated("test"))
 
     def _evaluated(self, split: str) -> dict[str, Tensor]:
-        first = self.members[0]
-        made_of = [name for quantity in first.derived.values() for name in quantity.of]
-        names = [name for name in first.metric_names if name not in first.derived]
-        means = self._epoch_means(split, list(dict.fromkeys([*names, *made_of])))
-        self._keep_errors(split, means)
-        values = first.reported(
-            {name.removeprefix(f"{split}/"): mean for name, mean in means.items()}
-        )
-        return {f"{split}/{name}": value for name, value in values.items()} | self._epoch_metrics(
-            split
-        )
+        """Return the metrics of an evaluation by logged name, and store their sampling errors."""
+        member = self.members[0]
+
+        # Average the metrics, and the quantities of which other metrics are functions.
+        names = [name for name in member.metric_names if name not in member.derived]
+        for metric in member.derived.values():
+            names += metric.of
+        distinct_names = list(dict.fromkeys(names))
+        means = self._epoch_means(split, distinct_names)
+        self._store_errors(split, means)
+
+        # Compute the functions of means.
+        mean_of = {name.removeprefix(f"{split}/"): mean for name, mean in means.items()}
+        metrics = {}
+        for name, value in member.reported(mean_of).items():
+            metrics[f"{split}/{name}"] = value
+        return metrics | self._epoch_metrics(split)
 
     def take_matrices(self) -> dict[str, list[Any]]:
         """Return the `matrices` since the last call."""
@@ -325,78 +405,101 @@ class Training(pl.LightningModule, ABC):
         self.matrices = {}
         return matrices
 
-    def _keep_errors(self, split: str, means: Mapping[str, Tensor]) -> None:
-        """Set the `sampling_errors` and `sample_losses` of an evaluation, and forget its samples."""
-        first, everywhere = self.members[0], partial(self.trainer.strategy.reduce, reduce_op="sum")
-        sums = {name: self._samples.of(name, mean) for name, mean in means.items()}
+    def _store_errors(self, split: str, means: Mapping[str, Tensor]) -> None:
+        """Set `sampling_errors` and `sample_losses` of an evaluation, and forget its samples."""
+        member = self.members[0]
+        over_devices = partial(self.trainer.strategy.reduce, reduce_op="sum")
+
+        # Sum over the values of each sample, or over the samples of each group.
+        groups = self._groups(split)
+        sums = {}
+        for name, mean in means.items():
+            sums[name] = self._samples.sums(name, mean)
+            if groups is not None:
+                sums[name] = of_groups(sums[name], groups)
         self._samples = SampleSums()
-        if (groups := self._groups(split)) is not None:
-            sums = {name: of_groups(of, groups) for name, of in sums.items()}
-        errors = {name: sampling_error(of, everywhere) for name, of in sums.items()}
-        for name, metric in first.derived.items():
-            if len(metric.of) == 1 and (of := f"{split}/{metric.of[0]}") in means:
-                errors[f"{split}/{name}"] = error_of_derived(metric, means[of], errors[of])
-        self.sampling_errors |= {name: error.view(-1).tolist() for name, error in errors.items()}
-        if (
-            first.keeps_losses
-            and (loss := f"{split}/loss") in sums
-            and self.trainer.world_size == 1
-        ):
+
+        # Compute the errors of means, and of functions of one mean.
+        errors = {name: sampling_error(parts, over_devices) for name, parts in sums.items()}
+        for name, metric in member.derived.items():
+            arguments = [f"{split}/{argument}" for argument in metric.of]
+            if len(arguments) == 1 and arguments[0] in means:
+                mean = means[arguments[0]]
+                error = errors[arguments[0]]
+                errors[f"{split}/{name}"] = error_of_derived(metric, mean, error)
+        for name, error in errors.items():
+            self.sampling_errors[name] = error.view(-1).tolist()
+
+        # Store the loss of each sample.
+        loss = f"{split}/loss"
+        if member.keeps_losses and loss in sums and self.trainer.world_size == 1:
             totals, weights = sums[loss]
             losses = (totals / weights).round(decimals=6)
             self.sample_losses[f"{loss}_by_sample"] = losses.view(len(self.members), -1).tolist()
 
     def _epoch_means(self, split: str, names: Sequence[str]) -> dict[str, Tensor]:
-        """Return the means over all samples and devices since the last call, by ``{split}/{name}``."""
+        """Return the means over samples and devices since the last call, by ``{split}/{name}``."""
+        over_devices: Any = partial(self.trainer.strategy.reduce, reduce_op="sum")
         means = {}
-        for name in (f"{split}/{name}" for name in names):
-            of_device, weight = self._means.take(name)
-            total = torch.as_tensor(of_device, device=self.device)
-            sums = total, torch.as_tensor(weight, dtype=total.dtype, device=self.device)
-            everywhere: Any = [
-                self.trainer.strategy.reduce(x.clone(), reduce_op="sum") for x in sums
-            ]
-            if not everywhere[1].any():  # a subclass has a step of its own
+        for name in names:
+            local_total, local_weight = self._means.take(f"{split}/{name}")
+            total = torch.as_tensor(local_total, device=self.device)
+            weight = torch.as_tensor(local_weight, dtype=total.dtype, device=self.device)
+
+            # A reduction may be in place.
+            total = over_devices(total.clone())
+            weight = over_devices(weight.clone())
+            if not weight.any():  # a subclass has a step of its own
                 continue
-            means[name] = everywhere[0] / everywhere[1]
-            if name == f"{split}/error" and split != "train":
-                self.scored[split] = int(everywhere[1].max())
+
+            means[f"{split}/{name}"] = total / weight
+            if name == "error" and split != "train":
+                self.scored[split] = int(weight.max())
         return means
 
     def _epoch_metrics(self, split: str) -> dict[str, Tensor]:
+        """Return the metrics of torchmetrics that are numbers; store the others as `matrices`."""
         if not self.members[0].metrics:
             return {}
-        of_members = [member.metrics.take(split, self.device) for member in self.members]
-        results = {
-            f"{split}/{name}": [of_run[name] for of_run in of_members] for name in of_members[0]
-        }
-        numbers = {
-            name: torch.stack(of_runs)
-            for name, of_runs in results.items()
-            if isinstance(of_runs[0], Tensor) and of_runs[0].dim() == 0
-        }
-        if not self.trainer.sanity_checking:
-            others = {
-                name: as_plain(of_runs) for name, of_runs in results.items() if name not in numbers
-            }
-            self.matrices |= others
-            for logger in (
-                self.trainer.loggers if self.trainer.is_global_zero and not self.stacked else ()
-            ):
-                for name, (values,) in others.items():
-                    log_table(logger, name, values, self.trainer.global_step)
-        return {name: values if self.stacked else values[0] for name, values in numbers.items()}
+        member_results = [member.metrics.take(split, self.device) for member in self.members]
 
-    def _log(self, split: str, collected: dict[str, Tensor]) -> None:
+        # Separate numbers from other results.
+        numbers = {}
+        tables = {}
+        for name in member_results[0]:
+            results = [by_name[name] for by_name in member_results]
+            if isinstance(results[0], Tensor) and results[0].dim() == 0:
+                values = torch.stack(results)
+                numbers[f"{split}/{name}"] = values if self.stacked else values[0]
+            else:
+                tables[f"{split}/{name}"] = results
+
+        if not self.trainer.sanity_checking:
+            self._store_matrices({name: as_plain(results) for name, results in tables.items()})
+        return numbers
+
+    def _store_matrices(self, matrices: Mapping[str, list[Any]]) -> None:
+        """Add to `matrices`, and pass the matrices of a single task to its loggers."""
+        self.matrices |= matrices
+        if self.stacked or not self.trainer.is_global_zero:
+            return
+        for logger in self.trainer.loggers:
+            for name, (matrix,) in matrices.items():
+                log_table(logger, name, matrix, self.trainer.global_step)
+
+    def _log(self, split: str, means: dict[str, Tensor]) -> None:
         if self.moving and not self.trainer.sanity_checking:
-            self.moving.observe(collected)
-        # Lightning warns otherwise, though all devices have one mean
+            self.moving.observe(means)
+
+        # Without sync_dist Lightning warns, though all devices have one mean.
         several = self.trainer.world_size > 1
-        self.log_dict(collected, prog_bar=split != "test", sync_dist=several)
+        self.log_dict(means, prog_bar=split != "test", sync_dist=several)
 
     def configure_optimizers(self) -> Any:
         """Return the optimiser, with torch's scheduler if there is one."""
         optimizer, owners = self.optimizer_of_all()
+
+        # Move settings by our schedules.
         schedules = [member.schedules for member in self.members]
         if any(schedules):
             dropouts = [module for module in self.network.modules() if isinstance(module, Dropout)]
@@ -404,14 +507,19 @@ class Training(pl.LightningModule, ABC):
             self.moving = optim.Scheduler(
                 optimizer, schedules, owners, dropouts, self._plateau_states, total
             )
+
+        # Remember torch's scheduler, which may follow a metric.
         configured = building.scheduled(self, optimizer)
-        self._plateau = (
-            configured["lr_scheduler"]["scheduler"] if isinstance(configured, dict) else None
-        )
+        self._plateau = None
+        if isinstance(configured, dict):
+            self._plateau = configured["lr_scheduler"]["scheduler"]
         return configured
 
     def lr_scheduler_step(self, scheduler: Any, metric: Any | None) -> None:
-        """Step a scheduler unless it follows a metric: Lightning would step it after the epoch's checkpoint."""
+        """Step a scheduler, unless `on_train_epoch_end` steps it because it follows a metric.
+
+        Lightning would step it only after the epoch's checkpoint.
+        """
         if metric is None or scheduler is not self._plateau:
             super().lr_scheduler_step(scheduler, metric)
 
@@ -423,13 +531,14 @@ class Training(pl.LightningModule, ABC):
     def on_train_start(self) -> None:
         """Continue the epoch of the checkpoint or start the next one."""
         self._complete.on_train_start(self.trainer, self)
+
         if self._logged is None:
-            self.trainer.fit_loop.epoch_loop.restarting = (
-                False  # else, with max_steps, the last one continues
-            )
+            # Otherwise the last epoch would continue if max_steps is set.
+            self.trainer.fit_loop.epoch_loop.restarting = False
         else:
             self.trainer.callback_metrics.update(self._logged)  # callbacks may monitor them
         self._logged = None
+
         building.fuse(self.trainer.optimizers, self.device)
 
     def on_train_end(self) -> None:
@@ -440,16 +549,21 @@ class Training(pl.LightningModule, ABC):
         """Save the state of plateau schedules and of an unfinished epoch."""
         self._complete.on_save_checkpoint(self.trainer, self, checkpoint)
         checkpoint["plateaus"] = self._plateau_states
-        if not building.saves_hyperparameters(getattr(self.trainer, "datamodule", None)):
+
+        # Lightning also saves arguments of a datamodule that did not ask for it.
+        datamodule = getattr(self.trainer, "datamodule", None)
+        if not building.saves_hyperparameters(datamodule):
             checkpoint.pop(pl.LightningDataModule.CHECKPOINT_HYPER_PARAMS_KEY, None)
+
         resuming.record(self.trainer, self._means, checkpoint)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Restore the state of plateau schedules and of an unfinished epoch; prepare for double weights."""
+        """Restore plateau schedules and an unfinished epoch; prepare for double weights."""
         trainer = self._trainer
         if trainer is not None and trainer.state.fn == "fit":
             self._complete.on_load_checkpoint(trainer, self, checkpoint)
             self._logged = resuming.restore(trainer, self._means, checkpoint)
+
         self._plateau_states.update(checkpoint.get("plateaus", {}))
         if trainer is None or trainer.precision == "64-true":
             as_precise_as(self, checkpoint)

@@ -1,6 +1,7 @@
-"""Import torchaudio even if its native extension, linked against one version of CUDA, does not fit torch.
+"""Import torchaudio even if its native extension does not fit torch.
 
-The functions used here, for features and their differences, need only Python and torch.
+The extension is linked against one version of CUDA. The functions used here, for features and their
+differences, need only Python and torch.
 """
 
 from __future__ import annotations
@@ -16,14 +17,20 @@ EXTENSION = "torchaudio._extension"
 
 @cache
 def torchaudio() -> Any:
-    """Return torchaudio with ``functional`` and ``compliance.kaldi``, where needed without native extension."""
+    """Return torchaudio with ``functional`` and ``compliance.kaldi``."""
     try:
         importlib.import_module("torchaudio.compliance.kaldi")
     except (OSError, RuntimeError):  # a missing library; another version of CUDA
-        for name in [name for name in sys.modules if name.partition(".")[0] == "torchaudio"]:
-            del sys.modules[name]
-        sys.modules[EXTENSION] = extension = ModuleType(EXTENSION)
-        names = {"_IS_TORCHAUDIO_EXT_AVAILABLE": False, "_check_cuda_version": lambda: None}
-        vars(extension).update(names, fail_if_no_align=lambda function: function)
+        # Forget the modules that were imported before the error.
+        for name in list(sys.modules):
+            if name.partition(".")[0] == "torchaudio":
+                del sys.modules[name]
+
+        # Import it with an extension that says it is not available.
+        extension: Any = ModuleType(EXTENSION)
+        extension._IS_TORCHAUDIO_EXT_AVAILABLE = False
+        extension._check_cuda_version = lambda: None
+        extension.fail_if_no_align = lambda function: function
+        sys.modules[EXTENSION] = extension
         importlib.import_module("torchaudio.compliance.kaldi")
     return importlib.import_module("torchaudio")

@@ -16,6 +16,7 @@ The two dialect sentences that every speaker reads (``sa1``, ``sa2``) are exclud
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,15 +36,16 @@ mgrt0 mnjm0 fdhc0
 mjln0 mpam0 fmld0
 """
 CORE = tuple(_CORE.split())
-_REGION, _SPEAKER = "(?P<region>dr[1-8])", "(?P<speaker>[fm][a-z]{3}[0-9])"
+_REGION = "(?P<region>dr[1-8])"
+_SPEAKER = "(?P<speaker>[fm][a-z]{3}[0-9])"
 _FILE = r"/(?P<name>s[ix][0-9]{1,4})\.(?P<suffix>wav|phn)"
 _TOP = "(?P<top>(?:[^/]+/)?)"  # the layout may begin one folder below the given one
 # Lower-case paths of the files of each layout.
 _CORPUS = re.compile(f"{_TOP}(?P<split>train|test)/{_REGION}/{_SPEAKER}{_FILE}")
 _SAMPLE = re.compile(f"{_TOP}(?P<split>){_REGION}-{_SPEAKER}{_FILE}")
 EXPECTED = (
-    "expected TIMIT's folders train/dr1/SPEAKER/… and test/dr1/SPEAKER/… (LDC93S1) or those of NLTK's sample, "
-    "dr1-SPEAKER/…"
+    "expected TIMIT's folders train/dr1/SPEAKER/… and test/dr1/SPEAKER/… (LDC93S1) or those of "
+    "NLTK's sample, dr1-SPEAKER/…"
 )
 
 
@@ -67,9 +69,10 @@ class Sentence(NamedTuple):
         """The paths of the recording and of the phones; an ActlabError if one is missing."""
         if self.wav and self.phn:
             return self.wav, self.phn
-        present = self.wav or self.phn or Path(self.key)
+        existing = self.wav or self.phn or Path(self.key)
+        missing = "phn" if self.wav else "wav"
         raise ActlabError(
-            f"sentence {present.with_suffix('')} has no .{'phn' if self.wav else 'wav'} file; copy it from the "
+            f"sentence {existing.with_suffix('')} has no .{missing} file; copy it from the "
             "corpus, or remove the other files of the sentence"
         )
 
@@ -87,48 +90,73 @@ class Corpus(NamedTuple):
 
 
 def find(folder: Path) -> Corpus:
-    """Return the sentences of a corpus, in an order that does not depend on the case of names."""
-    # From dr1-SPEAKER/FILE to TIMIT/train/dr1/SPEAKER/FILE.
-    paths = sorted(path for depth in range(2, 6) for path in folder.glob("/".join(["*"] * depth)))
+    """Return the sentences of a corpus, in an order that does not depend on the case of names.
+
+    Raises:
+        ActlabError: if the folder has neither layout.
+    """
+    # List the files, from dr1-SPEAKER/FILE to TIMIT/train/dr1/SPEAKER/FILE.
+    paths: list[Path] = []
+    for depth in range(2, 6):
+        pattern = "/".join(["*"] * depth)
+        paths.extend(folder.glob(pattern))
+    paths.sort()
+
+    # Use the first layout that some files match.
     for layout in (_CORPUS, _SAMPLE):
-        names = ((path.relative_to(folder).as_posix().lower(), path) for path in paths)
-        files = [(match, path) for name, path in names if (match := layout.fullmatch(name))]
-        if not files:
-            continue
-        top = min(match["top"] for match, _ in files)
-        files_of: dict[tuple[str, ...], dict[str, Path]] = {}
-        for match, path in files:
-            if match["top"] == top:
-                key = match.group("split", "region", "speaker", "name")
-                files_of.setdefault(key, {})[match["suffix"]] = path
-        speakers = sorted({(region, speaker) for _, region, speaker, _ in files_of})
-        fifths = {
-            of: {2: "val", 4: "test"}.get(number % 5, "train") for number, of in enumerate(speakers)
-        }
-        sentences = []
-        for (split, region, speaker, name), of in files_of.items():
-            part = (
-                "val"
-                if split == "test" and speaker not in CORE
-                else split or fifths[region, speaker]
-            )
-            sentences.append(Sentence(part, region, speaker, name, of.get("wav"), of.get("phn")))
-        sentences.sort(key=lambda s: (PARTS.index(s.part), s.key))
-        return Corpus(folder, sentences, has_parts=layout is _CORPUS)
+        files = []
+        for path in paths:
+            name = path.relative_to(folder).as_posix()
+            match = layout.fullmatch(name.lower())
+            if match:
+                files.append((match, path))
+        if files:
+            return Corpus(folder, _sentences(files), has_parts=layout is _CORPUS)
     raise ActlabError(f"{folder} is not a copy of TIMIT; {EXPECTED}")
 
 
+def _sentences(files: Sequence[tuple[re.Match[str], Path]]) -> list[Sentence]:
+    """Return the sentences of the files that match a layout, sorted by part and key."""
+    # Group the files by sentence. A second copy of the corpus in the folder is not used.
+    top = min(match["top"] for match, _ in files)
+    files_of_sentence: dict[tuple[str, ...], dict[str, Path]] = {}
+    for match, path in files:
+        if match["top"] == top:
+            key = match.group("split", "region", "speaker", "name")
+            files_of_sentence.setdefault(key, {})[match["suffix"]] = path
+
+    # In NLTK's sample, two of five speakers are for validation and test.
+    speakers = sorted({(region, speaker) for _, region, speaker, _ in files_of_sentence})
+    sample_parts = {}
+    for number, region_and_speaker in enumerate(speakers):
+        sample_parts[region_and_speaker] = {2: "val", 4: "test"}.get(number % 5, "train")
+
+    # Assign the sentences to parts.
+    sentences = []
+    for (split, region, speaker, name), paths in files_of_sentence.items():
+        part = split or sample_parts[region, speaker]
+        if split == "test" and speaker not in CORE:
+            part = "val"
+        sentence = Sentence(part, region, speaker, name, paths.get("wav"), paths.get("phn"))
+        sentences.append(sentence)
+    sentences.sort(key=lambda sentence: (PARTS.index(sentence.part), sentence.key))
+    return sentences
+
+
 def check_whole(corpus: Corpus, partial: bool) -> None:
-    """Check that every part has sentences and, unless ``partial``, that a copy of LDC93S1 is complete."""
+    """Check that every part has sentences and that a copy of LDC93S1 is complete.
+
+    A copy may be incomplete if ``partial``.
+    """
     counts = {part: len(corpus.part(part)) for part in PARTS}
     if corpus.has_parts and not partial and counts != WHOLE:
         numbers = ", ".join(f"{part} {counts[part]} of {WHOLE[part]}" for part in PARTS)
         raise ActlabError(
-            f"{corpus.folder} is not the whole of TIMIT: its numbers of sentences are {numbers}. Complete the "
-            "folder, or set data.partial to true to use an incomplete copy."
+            f"{corpus.folder} is not the whole of TIMIT: its numbers of sentences are {numbers}. "
+            "Complete the folder, or set data.partial to true to use an incomplete copy."
         )
     if not all(counts.values()):
         raise ActlabError(
-            f"{corpus.folder} needs sentences of training speakers, core test speakers and other speakers in "
-            f"the test folder: {EXPECTED}"
+            f"{corpus.folder} needs sentences of training speakers, core test speakers and other "
+            f"speakers in the test folder: {EXPECTED}"
         )

@@ -1,4 +1,4 @@
-"""Datasets of speech frames with their neighbours, with one frame or one sentence as a sample.
+"""Datasets of speech frames with their neighbours; a sample is one frame or one sentence.
 
 Every frame is stored once, and a batch is one gather. Shapes: ``T`` frames of ``N`` sentences,
 ``D`` features, ``W`` frames of a window, ``F`` target frames of a batch.
@@ -23,55 +23,74 @@ PADDING = -100  # label of padding frames; the default ignore_index of torch's c
 class Frames:
     """The frames of sentences, one sentence after another.
 
-    The features ``values (T, D)`` are on the device of the batches. ``targets (T,)`` are the
-    classes of frames, below 0 for those that are only context. A sentence has ``lengths (N,)``
-    frames, a window ``reach`` on each side of its centre.
+    Args:
+        values: features ``(T, D)``, on the device of the batches.
+        targets: classes of the frames ``(T,)``, below 0 for frames that are only context.
+        lengths: number of frames of each sentence ``(N,)``.
+        reach: number of frames of a window on each side of its centre.
+
+    Attributes:
+        sentences: the target frames of each sentence, on the CPU like positions.
+        numbers: the target frames of all sentences.
     """
 
     def __init__(self, values: Tensor, targets: Tensor, lengths: Tensor, reach: int = 5) -> None:
+        device = values.device
+        self.values = values
+        self.targets = targets.to(device)
+        self.offsets = torch.arange(-reach, reach + 1, device=device)
+
+        # The edges of each frame's sentence
         ends = lengths.cumsum(0)
-        self.values, self.targets = values, targets.to(values.device)
-        self.first = (ends - lengths).repeat_interleave(lengths).to(values.device)
-        self.last = (ends - 1).repeat_interleave(lengths).to(values.device)
-        self.around = torch.arange(-reach, reach + 1, device=values.device)
-        # The target frames of each sentence and of all, on the CPU like positions.
-        each = torch.split(torch.arange(len(targets)), lengths.tolist())
-        self.sentences = [rows[targets[rows] >= 0] for rows in each]
+        self.begins = (ends - lengths).repeat_interleave(lengths).to(device)
+        self.ends = (ends - 1).repeat_interleave(lengths).to(device)
+
+        # The target frames
+        frames = torch.split(torch.arange(len(targets)), lengths.tolist())
+        self.sentences = [numbers[targets[numbers] >= 0] for numbers in frames]
         self.numbers = torch.cat(self.sentences)
 
-    def windows(self, rows: Tensor) -> Tensor:
-        """Return the windows around frames ``(*)`` → ``(*, W, D)``; the edges of sentences are repeated."""
-        near = rows.unsqueeze(-1) + self.around
-        near = near.clamp(self.first[rows].unsqueeze(-1), self.last[rows].unsqueeze(-1))
-        return self.values.index_select(0, near.flatten()).view(*near.shape, -1)
+    def windows(self, numbers: Tensor) -> Tensor:
+        """Return the windows around frames ``(*)`` → ``(*, W, D)``.
+
+        The first and last frames of a sentence are repeated beyond its edges.
+        """
+        neighbours = numbers.unsqueeze(-1) + self.offsets
+        begins = self.begins[numbers].unsqueeze(-1)
+        ends = self.ends[numbers].unsqueeze(-1)
+        neighbours = neighbours.clamp(begins, ends)
+        values = self.values.index_select(0, neighbours.flatten())
+        return values.view(*neighbours.shape, -1)
 
 
 class ByFrame(Samples):
     """A dataset whose samples are the target frames, for evaluation."""
 
     def __init__(self, frames: Frames) -> None:
-        self.frames, self.device = frames, frames.values.device
+        self.frames = frames
+        self.device = frames.values.device
 
     @cached_property
     def groups(self) -> Tensor | None:  # type: ignore[override]
         """The first frame of the sentence of each target frame ``(N,)``."""
-        return self.frames.first[self.frames.numbers.to(self.device)]
+        numbers = self.frames.numbers.to(self.device)
+        return self.frames.begins[numbers]
 
     def __len__(self) -> int:
         return len(self.frames.numbers)
 
     def batch(self, position: Position) -> Batch:
         """Return windows ``(B, W, D)`` and labels ``(B,)``, both with a leading R in a stack."""
-        rows = self.frames.numbers[position.index.cpu()].to(self.device)
-        return self.frames.windows(rows), self.frames.targets[rows]
+        numbers = self.frames.numbers[position.index.cpu()].to(self.device)
+        return self.frames.windows(numbers), self.frames.targets[numbers]
 
 
 class BySentence(ByFrame):
-    """A dataset whose samples are sentences: a batch holds all their target frames, one sentence after another.
+    """A dataset whose samples are sentences: a batch holds all target frames of some sentences.
 
-    In a stack, runs may have batches of different numbers of frames. Shorter batches are padded at
-    their end with frames labelled `PADDING`, so a run's own frames have the same positions as
-    without a stack.
+    The frames are one sentence after another. In a stack, runs may have batches of different
+    numbers of frames. Shorter batches are padded at their end with frames labelled `PADDING`, so a
+    run's own frames have the same positions as without a stack.
     """
 
     def __len__(self) -> int:
@@ -83,11 +102,21 @@ class BySentence(ByFrame):
         return [self.batch(self.position_of([index])) for index in position]
 
     def batch(self, position: Position) -> Batch:
-        """Return windows ``(F, W, D)`` and labels ``(F,)``; in a stack ``(R, F, …)`` with the largest F."""
-        sentences = self.frames.sentences
-        members = position.index.view(-1, position.index.shape[-1]).tolist()
-        packed = [torch.cat([sentences[number] for number in numbers]) for numbers in members]
-        rows = pad_sequence(packed, batch_first=True, padding_value=-1).to(self.device)
-        labels = self.frames.targets[rows.clamp_min(0)].masked_fill(rows < 0, PADDING)
-        batch = self.frames.windows(rows.clamp_min(0)), labels
-        return batch if position.index.dim() > 1 else (batch[0][0], batch[1][0])
+        """Return windows ``(F, W, D)`` and labels ``(F,)``.
+
+        In a stack they are ``(R, F, W, D)`` and ``(R, F)``, with the largest F.
+        """
+        # Join the frames of each run's sentences.
+        index = position.index
+        runs = []
+        for sentences in index.view(-1, index.shape[-1]).tolist():
+            runs.append(torch.cat([self.frames.sentences[number] for number in sentences]))
+
+        # Pad them to one length.
+        padded = pad_sequence(runs, batch_first=True, padding_value=-1).to(self.device)
+        numbers = padded.clamp_min(0)
+        labels = self.frames.targets[numbers].masked_fill(padded < 0, PADDING)
+        windows = self.frames.windows(numbers)
+        if index.dim() > 1:
+            return windows, labels
+        return windows[0], labels[0]

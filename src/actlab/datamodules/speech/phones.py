@@ -23,18 +23,27 @@ sh   zh
 sil  h# pau epi pcl tcl kcl bcl dcl gcl
 uw   ux
 """
-_KEPT = """
+_CLASSES = """
 aa ae ah aw ay b ch d dh dx eh er ey f g hh ih iy jh k l m n ng ow oy p r s sh t th uh uw v w y z
 """
-DELETED, SILENCE = "q", "h#"  # SILENCE begins and ends a sentence
-
-FOLDING = {phone: phone for phone in _KEPT.split()} | {
-    phone: kind
-    for kind, *phones in map(str.split, _FOLDED.strip().splitlines())
-    for phone in phones
-}
-PHONES = (*sorted([*FOLDING, DELETED]),)
-CLASSES = (*sorted({*FOLDING.values()}),)
-
+DELETED = "q"
+SILENCE = "h#"  # begins and ends a sentence
 NO_CLASS = -1  # class of a frame that is not a target
-CLASS_OF = {phone: CLASSES.index(kind) for phone, kind in FOLDING.items()} | {DELETED: NO_CLASS}
+
+
+def _folding() -> dict[str, str]:
+    """Return the class of each phone."""
+    # Each class is named by one of its phones.
+    folding = {phone: phone for phone in _CLASSES.split()}
+    for line in _FOLDED.strip().splitlines():
+        kind, *phones = line.split()
+        folding |= dict.fromkeys(phones, kind)
+    return folding
+
+
+FOLDING = _folding()
+PHONES = tuple(sorted([*FOLDING, DELETED]))
+CLASSES = tuple(sorted(set(FOLDING.values())))
+# The number of each phone's class
+CLASS_OF = {phone: CLASSES.index(kind) for phone, kind in FOLDING.items()}
+CLASS_OF[DELETED] = NO_CLASS

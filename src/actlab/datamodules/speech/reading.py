@@ -20,22 +20,23 @@ def frames_of(sentence: Sentence) -> tuple[Tensor, Tensor]:
     """Return the features ``(T, 26)`` and the targets ``(T,)`` of one sentence."""
     wav, phn = sentence.files
     recording = read_recording(wav)
-    return features(recording), targets(read_phones(phn, len(recording)), len(recording))
+    phones = read_phones(phn, len(recording))
+    return features(recording), targets(phones, len(recording))
 
 
 def _read(corpus: Corpus) -> dict[str, Tensor]:
-    """Return the tensors of all parts, by one thread: with several, a busy machine takes ten times as long."""
+    """Return the tensors of all parts, see `load_corpus`."""
+    # By one thread: with several, a busy machine takes ten times as long.
     tensors: dict[str, Tensor] = {}
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         for part in PARTS:
-            frames, labels = zip(*map(frames_of, corpus.part(part)), strict=True)
-            tensors[f"{part}_frames"], tensors[f"{part}_targets"] = (
-                torch.cat(frames),
-                torch.cat(labels),
-            )
-            tensors[f"{part}_lengths"] = torch.tensor([len(of_sentence) for of_sentence in labels])
+            sentences = map(frames_of, corpus.part(part))
+            frames, labels = zip(*sentences, strict=True)
+            tensors[f"{part}_frames"] = torch.cat(frames)
+            tensors[f"{part}_targets"] = torch.cat(labels)
+            tensors[f"{part}_lengths"] = torch.tensor([len(sentence) for sentence in labels])
     finally:
         torch.set_num_threads(threads)
     return tensors
@@ -46,20 +47,30 @@ def _digest_of(corpus: Corpus) -> str:
     for sentence in corpus.sentences:
         digest.update(sentence.key.encode())
         for path in sentence.files:
-            digest.update(hashlib.sha256(contents(path)).digest())
+            content = contents(path)
+            digest.update(hashlib.sha256(content).digest())
     return digest.hexdigest()
 
 
 def load_corpus(corpus: Corpus, cache_dir: str | None = None) -> dict[str, Tensor]:
-    """Return ``{part}_frames (T, 26)``, ``_targets (T,)`` and the ``_lengths (N,)`` of sentences."""
-    content = _digest_of(corpus)
+    """Return the tensors of a corpus, from the cache if they have been read.
 
-    def _make() -> dict[str, Tensor]:
+    Returns:
+        For each part ``{part}_frames (T, 26)``, ``{part}_targets (T,)`` and ``{part}_lengths (N,)``
+        of its sentences.
+
+    Raises:
+        ActlabError: if a file is damaged, or changes while it is read.
+    """
+    digest = _digest_of(corpus)
+
+    # Files may change while they are read.
+    def read() -> dict[str, Tensor]:
         tensors = _read(corpus)
-        if _digest_of(corpus) != content:
+        if _digest_of(corpus) != digest:
             raise ActlabError(
                 f"{corpus.folder} changed while it was read; run again when its files are whole"
             )
         return tensors
 
-    return made_once("speech", (FORMAT, content), cache_dir, _make)
+    return made_once("speech", (FORMAT, digest), cache_dir, read)

@@ -32,6 +32,10 @@ def _environment() -> Environment:
 
 
 def write(template: str, path: Path, **values: Any) -> Path:
-    """Fill a template with values, write it to ``path``, whose folder is created, and return the path."""
-    write_atomically(path, _environment().get_template(template).render(values))
+    """Fill a template with values, write it to ``path``, and return the path.
+
+    The folder is created.
+    """
+    page = _environment().get_template(template)
+    write_atomically(path, page.render(values))
     return path

@@ -19,20 +19,14 @@ from actlab.reports import plots, style, tables
 from actlab.reports.pages import rendering
 from actlab.reports.panels import Line, Panel, Plot, limits
 from actlab.storage.mappings import written
-from actlab.studies.groups import Group
+from actlab.studies.groups import Group, Setting
 from actlab.studies.plan import Study
 from actlab.studies.points import Point, short_names
 
 NAME = "report.html"
 INDEX = "index.html"  # page over all studies, in the folder that contains theirs
 # In the folder of the page
-_FILES = (
-    "table.md",
-    "table.json",
-    "values.csv",
-    "curves.csv",
-    "figures",
-)
+_FILES = ("table.md", "table.json", "values.csv", "curves.csv", "figures")
 _CONFIG = (
     *("name", "compare", "reference", "seeds", "select", "stages", "blocks"),
     *("probes", "table", "published", "figures"),
@@ -40,51 +34,63 @@ _CONFIG = (
 
 
 def write(stages: Sequence[Results], comparison: StudyTable, folder: Path) -> Path:
-    """Write ``report.html``, which links to the run folders, and return its path."""
-    # The first selected settings, the last that has opened is shown
-    first, last = (
-        stages[0],
-        stages[-1],
-    )
-    found = trials(first, last)
+    """Write ``report.html``, which links to the run folders, and return its path.
+
+    The settings of the page are from the first stage, and its values from the last one.
+    """
+    selecting = stages[0]
+    last = stages[-1]
+    trial_table = trials(selecting, last)
+    heat = None
+    if trial_table is None:
+        heat = heat_map(selecting)
 
     # The runs of all stages, which may share some
     seconds: dict[str, float] = {}
     runs: dict[str, dict[str, Any]] = {}
     for stage in stages:
-        seconds |= {name: result.get("seconds", 0.0) for name, result in stage.results.items()}
-        runs |= {run["id"]: run for run in _runs(stage, folder)}
+        for name, result in stage.results.items():
+            seconds[name] = result.get("seconds", 0.0)
+        for run in _runs(stage, folder):
+            runs[run["id"]] = run
 
-    index = last.root.parent / INDEX
+    # Links to the page over all studies, and to files next to this page
+    index = None
+    index_file = last.root.parent / INDEX
+    if index_file.exists():
+        index = _link(index_file, folder)
+    files = [name for name in _FILES if (folder / name).exists()]
+
     return rendering.write(
         "study.html",
         folder / NAME,
         record=comparison,
         learnt_title=parameters.TITLE,
-        figures=[drawing(plot) for plot in plots.read(last)],
+        figures=list(map(drawing, plots.read(last))),
         table=table(comparison),
-        heat_map=None if found else heat_map(first),
-        trials=found,
+        heat_map=heat,
+        trials=trial_table,
         seconds=duration(sum(seconds.values())),
         runs=list(runs.values()),
-        config=config(first.study),
-        index=_link(index, folder) if index.exists() else None,
-        files=[name for name in _FILES if (folder / name).exists()],
+        config=config(selecting.study),
+        index=index,
+        files=files,
     )
 
 
 def _link(path: Path, folder: Path) -> str:
-    return quote(Path(os.path.relpath(path, folder)).as_posix())
+    relative = os.path.relpath(path, folder)
+    return quote(Path(relative).as_posix())
 
 
 def _runs(results: Results, folder: Path) -> Iterator[dict[str, Any]]:
-    for run, is_chosen in selection.ended(results):
+    for run, is_selected in selection.ended(results):
         result = results.results[run.id]
         yield {
             "id": run.id,
             "href": f"{_link(results.root / run.id, folder)}/",
             "status": result["status"],
-            "chosen": is_chosen,
+            "chosen": is_selected,
             "seed": run.seed,
             "seconds": result.get("seconds"),
             "engine": result.get("engine", ""),
@@ -92,44 +98,53 @@ def _runs(results: Results, folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def config(study: Study) -> str:
-    """Return the study as YAML: base config, grid, seeds, selection, table, published values and figures."""
-    blocks = [
-        {"name": b.name, "grid": b.grid, "set": b.settings, "base": b.base} for b in study.blocks
-    ]
-    stages = [
-        {key: value for key, value in vars(stage).items() if value is not None}
-        for stage in study.stages
-    ]
-    record = {key: getattr(study, key) for key in _CONFIG} | {"stages": stages, "blocks": blocks}
-    given = shareable(
-        {key: value for key, value in record.items() if value not in ((), [], {}, None)}
-    )
-    return written(given, allow_unicode=True, width=100)
+    """Return the study as YAML, in the words of study files, without empty entries."""
+    # Stages and blocks as in study files
+    stages = []
+    for stage in study.stages:
+        entries = vars(stage).items()
+        stages.append({key: value for key, value in entries if value is not None})
+    blocks = []
+    for block in study.blocks:
+        blocks.append(
+            {"name": block.name, "grid": block.grid, "set": block.settings, "base": block.base}
+        )
+
+    # Leave out what is empty
+    record = {key: getattr(study, key) for key in _CONFIG}
+    record["stages"] = stages
+    record["blocks"] = blocks
+    filled = {key: value for key, value in record.items() if value not in ((), [], {}, None)}
+    return written(shareable(filled), allow_unicode=True, width=100)
 
 
 def table(record: StudyTable) -> dict[str, Any]:
     """Return columns and rows of the table, as the template shows them."""
-    points = [tables.point(record, row) for row in record.rows]
-
     # A colour for each activation
-    labels = [record.label(row) for row in record.rows]
-    users = {label for label, row in zip(labels, record.rows, strict=True) if record.is_own(row)}
+    users = set()
+    labels = []
+    for row in record.rows:
+        label = record.label(row)
+        labels.append(label)
+        if record.is_own(row):
+            users.add(label)
     colours = style.colours(labels, users)
 
     # The cells of each column, with the positions of their marks
     columns = []
     for number in record.shown:
         cells = [row.columns[number] for row in record.rows]
-        columns.append([*zip(cells, _places(cells), strict=True)])
+        columns.append(list(zip(cells, _positions(cells), strict=True)))
 
+    # The other texts of each row
     rows = []
-    for row, point, label in zip(record.rows, points, labels, strict=True):
-        *chosen, tried, runs = tables.trained(record, row).values()
+    for row, label in zip(record.rows, labels, strict=True):
+        *selected, tried, runs = tables.trained(record, row).values()
         costs = tables.cost(row.cost, record.reference_text)
         rows.append(
             {
-                "labels": list(point.values()),
-                "chosen": [text or tables.NONE for text in chosen],
+                "labels": list(tables.point(record, row).values()),
+                "chosen": [text or tables.NONE for text in selected],
                 "settings": tried,
                 "runs": runs,
                 "cost": list(costs.values()),
@@ -138,83 +153,119 @@ def table(record: StudyTable) -> dict[str, Any]:
                 "dark": style.on_dark(colours[label]),
             }
         )
-    names = short_names([*record.rows[0].point, *record.tuned])
+
+    # Headers
+    top_row = record.rows[0]
+    names = short_names([*top_row.point, *record.tuned])
     return {
-        "points": list(points[0]),
+        "points": list(tables.point(record, top_row)),
         "tuned": [names[key] for key in record.tuned],
         "columns": columns,
         "rows": rows,
     }
 
 
-def _places(cells: Sequence[Cell]) -> list[dict[str, float]]:
-    """Return the positions of the marks of each cell between the smallest and largest of all, in percent."""
-    marks: list[dict[str, float]] = []
+def _positions(cells: Sequence[Cell]) -> list[dict[str, float]]:
+    """Return the positions of the marks of each cell, in percent of the range of all marks."""
+    # The range of all marks
+    marks_by_cell = []
+    values: list[float] = []
     for cell in cells:
-        low, high = cell.interval[:2] if cell.interval else (None, None)
-        of_cell = {"low": low, "high": high, "median": cell.median, "published": cell.published}
-        known = {name: value for name, value in of_cell.items() if value is not None}
-        marks.append({name: value for name, value in known.items() if math.isfinite(value)})
+        marks = _marked_values(cell)
+        marks_by_cell.append(marks)
+        values += marks.values()
+    low = min(values, default=0.0)
+    span = max(values, default=0.0) - low
 
-    # Scale from the smallest to the largest of all
-    values = [value for known in marks for value in known.values()]
-    low, span = min(values, default=0.0), max(values, default=0.0) - min(values, default=0.0)
-    places = []
-    for known in marks:
-        if span:
-            places.append(
-                {name: round(100 * (value - low) / span, 2) for name, value in known.items()}
-            )
-        else:
-            places.append(dict.fromkeys(known, 50.0))
-    return places
+    # Equal marks are in the middle
+    for marks in marks_by_cell:
+        for name, value in marks.items():
+            marks[name] = round(100 * (value - low) / span, 2) if span else 50.0
+    return marks_by_cell
+
+
+def _marked_values(cell: Cell) -> dict[str, float]:
+    """Return the finite values of a cell that have a mark, by name."""
+    values = {"median": cell.median, "published": cell.published}
+    if cell.interval:
+        values["low"] = cell.interval.low
+        values["high"] = cell.interval.high
+
+    marks = {}
+    for name, value in values.items():
+        if value is not None and math.isfinite(value):
+            marks[name] = value
+    return marks
 
 
 def heat_map(results: Results) -> dict[str, Any] | None:
-    """Return medians of the selection metric over the runs that chose, shaded from a row's worst to best."""
-    if results.chose:
-        if not results.chose <= {run.id for run in results.runs}:
+    """Return medians of the selection metric at each setting, shaded from a row's worst to best.
+
+    They are medians over the runs that the selection used. None if a single setting was tried.
+    """
+    # Keep the results of the runs that the selection used
+    used = results.chose
+    if used:
+        if not used <= {run.id for run in results.runs}:
             return None
-        ended = {name: result for name, result in results.results.items() if name in results.chose}
+        ended = {name: result for name, result in results.results.items() if name in used}
         results = replace(results, results=ended)
-    settings = list(
-        dict.fromkeys(_text(results, s.tuned) for group in results.groups for s in group.settings)
-    )
-    several = any(len(group.settings) > 1 for group in results.groups)
-    if not several or len(settings) < 2 or not results.results:
+
+    # Settings in the order of the groups
+    settings: dict[str, None] = {}
+    most = 0
+    for group in results.groups:
+        most = max(most, len(group.settings))
+        for setting in group.settings:
+            settings[_text(results, setting.tuned)] = None
+    if most < 2 or len(settings) < 2 or not results.results:
         return None
-    rows = ((_text(results, group.point) or "all", group) for group in results.groups)
+
+    # A row for each group
+    rows = []
+    for group in results.groups:
+        label = _text(results, group.point) or "all"
+        rows.append({"label": label, "cells": _heat_row(results, group, list(settings))})
     return {
         "value": results.study.select.value,
         "points": ", ".join(short_names(results.groups[0].point).values()),
         "tuned": ", ".join(short_names(results.study.select.tune).values()),
-        "settings": settings,
-        "rows": [
-            {"label": text, "cells": _heat_row(results, group, settings)} for text, group in rows
-        ],
+        "settings": list(settings),
+        "rows": rows,
     }
 
 
 def trials(searched: Results, compared: Results) -> dict[str, Any] | None:
-    """Return the trials of a search with their medians of the selection metric; None without a search."""
+    """Return the trials of a search with their medians of the selection metric; else None."""
     if not any(stage.search for stage in searched.study.stages):
         return None
 
-    # Show the keys in which trials differ.
-    settings = [setting for group in searched.groups for setting in group.settings]
-    points = [setting.runs[0].point for setting in settings]
-    keys = [key for key in searched.study.keys if len({point.only([key]) for point in points}) > 1]
+    # The grid point of each trial
+    trial_points: list[tuple[Setting, Point]] = []
+    for group in searched.groups:
+        for setting in group.settings:
+            trial_points.append((setting, setting.runs[0].point))
+
+    # Show the keys in which trials differ
+    keys = []
+    for key in searched.study.keys:
+        if len({point.only([key]) for _, point in trial_points}) > 1:
+            keys.append(key)
     names = short_names(keys)
 
+    # A row for each trial
+    column = selection.selected_by(searched.study)
     selected = {group.point | group.settings[0].tuned for group in compared.groups}
     rows = []
-    for setting, point in zip(settings, points, strict=True):
-        ended = sum(run.id in searched.results for run in setting.runs)
-        score = selection.scores(searched, [setting])[0] if ended else None
+    for setting, point in trial_points:
+        ended = _ended(searched, setting)
+        score = None
+        if ended:
+            (score,) = selection.scores(searched, [setting])
         rows.append(
             {
                 "values": [searched.text(key, point[key]) for key in keys],
-                "score": tables.number(score, selection.selected_by(searched.study)),
+                "score": tables.number(score, column),
                 "n": ended,
                 "chosen": point in selected,
             }
@@ -226,63 +277,83 @@ def trials(searched: Results, compared: Results) -> dict[str, Any] | None:
     }
 
 
+def _ended(results: Results, setting: Setting) -> int:
+    """Return how many runs of a setting have ended."""
+    return sum(run.id in results.results for run in setting.runs)
+
+
 def _text(results: Results, point: Point) -> str:
     return ", ".join(results.text(key, value) for key, value in point.items())
 
 
 def _heat_row(results: Results, group: Group, texts: Sequence[str]) -> list[dict[str, Any]]:
-    """Return a cell per setting; empty if the group was not run with it or none of these runs has ended."""
+    """Return a cell for each setting; empty if no run of the group with this setting has ended."""
     column = selection.selected_by(results.study)
     selected = selection.chosen(results, group)
 
-    # Count the runs that have ended at each setting
-    tried = {_text(results, setting.tuned): setting for setting in group.settings}
-    ended: dict[str, int] = {}
-    for text, setting in tried.items():
-        ended[text] = sum(run.id in results.results for run in setting.runs)
+    # Score the settings with runs that have ended
+    settings = {}
+    ended = {}
+    scored = {}
+    for setting in group.settings:
+        text = _text(results, setting.tuned)
+        settings[text] = setting
+        ended[text] = _ended(results, setting)
+        if ended[text]:
+            scored[text] = setting
+    values = selection.scores(results, list(scored.values()))
+    scores = dict(zip(scored, values, strict=True))
 
-    # Score the settings with such runs
-    begun = [text for text, number in ended.items() if number]
-    values = selection.scores(results, [tried[text] for text in begun])
-    scores = dict(zip(begun, values, strict=True))
-
+    # A cell for each setting of the heat map
     cells = []
     for text in texts:
-        shown = tables.NONE
+        score_text = tables.NONE
         if text in scores:
-            shown = tables.number(scores[text], column)
-        is_selected = selected is not None and tried.get(text) is selected
-        shade = _shade(text, scores, column.mode)
+            score_text = tables.number(scores[text], column)
         cells.append(
-            {"text": shown, "shade": shade, "n": ended.get(text, 0), "chosen": is_selected}
+            {
+                "text": score_text,
+                "shade": _shade(text, scores, column.mode),
+                "n": ended.get(text, 0),
+                "chosen": selected is not None and settings.get(text) is selected,
+            }
         )
     return cells
 
 
 def _shade(text: str, row: Mapping[str, float], mode: str) -> float:
     """Return 0 for the row's worst finite score to 100 for its best; 0 without a finite score."""
-    known = sorted((score for score in row.values() if math.isfinite(score)), reverse=mode == "max")
-    if not math.isfinite(score := row.get(text, math.nan)):
+    score = row.get(text, math.nan)
+    if not math.isfinite(score):
         return 0.0
-    best, worst = known[0], known[-1]
-    return round(100 * (worst - score) / (worst - best), 1) if worst != best else 100.0
+
+    finite = [value for value in row.values() if math.isfinite(value)]
+    best = min(finite)
+    worst = max(finite)
+    if mode == "max":
+        best, worst = worst, best
+    if best == worst:
+        return 100.0
+    return round(100 * (worst - score) / (worst - best), 1)
 
 
 def drawing(plot: Plot) -> dict[str, Any]:
-    """Return a figure: panels with their lines, and a colour per label on light and on dark background."""
+    """Return a figure for the script: its panels, and colours of labels on light and dark."""
+    # A colour for each label
     colours = style.colours((line.label for line in plot.lines), plot.users)
-    units = []
+    legend = []
     for label, colour in colours.items():
         dark = style.on_dark(colour)
-        units.append({"label": label, "light": colour, "dark": dark, "own": label in plot.users})
+        legend.append({"label": label, "light": colour, "dark": dark, "own": label in plot.users})
 
+    # The kinds of lines that a reader can hide
     kinds = plot.kinds
-    if any(line.ours.shaded for line in plot.lines):
+    if any(line.curve.shaded for line in plot.lines):
         kinds.append("bands")
     return {
         "name": plot.name,
         "caption": plot.caption,
-        "units": units,
+        "units": legend,
         "kinds": kinds,
         "dashes": {kind: plot.dash_of(kind) for kind in kinds},
         "panels": [_panel(plot, panel) for panel in plot.panels],
@@ -302,7 +373,10 @@ def _panel(plot: Plot, panel: Panel) -> dict[str, Any]:
 
 
 def _line(plot: Plot, line: Line, scale: float) -> dict[str, Any]:
-    kind, band = plot.kind_of(line), line.ours.band
+    kind = plot.kind_of(line)
+    band = line.curve.band
+
+    # The published curve as x and y
     published = None
     if line.published:
         published = [_rounded(line.published.x), _rounded(line.published.values)]
@@ -311,8 +385,8 @@ def _line(plot: Plot, line: Line, scale: float) -> dict[str, Any]:
         "metric": line.metric,
         "kind": kind,
         "dash": plot.dash_of(kind),
-        "shaded": line.ours.shaded,
-        "x": _rounded(line.ours.x),
+        "shaded": line.curve.shaded,
+        "x": _rounded(line.curve.x),
         "median": _rounded(band.median * scale),
         "low": _rounded(band.low * scale),
         "high": _rounded(band.high * scale),
@@ -321,5 +395,11 @@ def _line(plot: Plot, line: Line, scale: float) -> dict[str, Any]:
 
 
 def _rounded(values: Iterable[float]) -> list[float | None]:
-    """Return numbers with six digits, more than a screen shows; None if not finite, which JSON lacks."""
-    return [float(f"{value:.6g}") if math.isfinite(value) else None for value in values]
+    """Return numbers with six digits; None if not finite, which JSON lacks."""
+    rounded: list[float | None] = []
+    for value in values:
+        if math.isfinite(value):
+            rounded.append(float(f"{value:.6g}"))
+        else:
+            rounded.append(None)
+    return rounded

@@ -1,0 +1,171 @@
+"""Options of the commands that read or run a study file."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, BooleanOptionalAction, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from actlab.cli.loggers import NAMES
+from actlab.engines.jobs import Shard
+from actlab.errors import ActlabError
+from actlab.studies.plan import MAX_STACK
+from actlab.studies.reading import ACTIVATION_FORMS
+
+if TYPE_CHECKING:
+    from actlab.reports.style import Paper
+
+
+def add_study_options(sub: ArgumentParser) -> None:
+    """Add the options that name a study and change it."""
+    sub.add_argument(
+        "file", metavar="FILE", help="a study file, or the name of a study that ships with actlab"
+    )
+    sub.add_argument(
+        "--smoke", action="store_true", help="run on samples, in seconds; writes runs/FILE-smoke"
+    )
+    sub.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="overrides",
+        help="override a config key, a grid key (one value or a list) or seeds",
+    )
+    sub.add_argument(
+        "--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="default: runs"
+    )
+
+
+def add_comparison_options(sub: ArgumentParser) -> None:
+    """Add the options that name a study, change it, and change what it compares."""
+    add_study_options(sub)
+    sub.add_argument(
+        "--activation",
+        action="append",
+        default=[],
+        metavar="NAME",
+        dest="activations",
+        help=f"add an activation to the grid: {ACTIVATION_FORMS}",
+    )
+    sub.add_argument(
+        "--reference",
+        metavar="NAME",
+        help="the activation to test against and to which costs are relative",
+    )
+    sub.add_argument(
+        "--seeds",
+        metavar="N",
+        help="number of seeds, or a range such as 5-19; of the last stage, or by stage: "
+        "choose=5,compare=5-19; finished runs of others stay",
+    )
+
+
+def add_stage_option(sub: ArgumentParser) -> None:
+    """Add the option that names a stage of the study."""
+    sub.add_argument(
+        "--stage", metavar="NAME", help="only this stage of the study; default: all open stages"
+    )
+
+
+def add_run_options(sub: ArgumentParser) -> None:
+    """Add the options of what is trained, how, and what is written afterwards."""
+    # What is trained and written
+    add_stage_option(sub)
+    sub.add_argument("--report", action="store_true", help="also draw the figures")
+    sub.add_argument(
+        "--html", action="store_true", help="also draw the figures and write an HTML page"
+    )
+    sub.add_argument(
+        "--logger",
+        metavar="NAME",
+        help=f"a logger for each run: {', '.join(NAMES)} or the import path of a Lightning logger "
+        "class",
+    )
+
+    # How it is trained on this machine
+    sub.add_argument(
+        "--jobs",
+        type=int,
+        metavar="N",
+        help="number of training processes, one thread each; default: one per core, 1 in short "
+        "studies",
+    )
+    sub.add_argument(
+        "--graphs",
+        action=BooleanOptionalAction,
+        help="replay updates on a GPU as CUDA graphs, and store this with the study; default: only "
+        "on devices that have shown them to be right, so far none",
+    )
+    sub.add_argument(
+        "--wait",
+        action="store_true",
+        help="wait for runs that other processes train, and train them if these end: for several "
+        "machines that share DIR",
+    )
+    sub.add_argument(
+        "--max-stack",
+        type=int,
+        default=MAX_STACK,
+        metavar="R",
+        help=f"maximum number of runs in a stack; default: {MAX_STACK}",
+    )
+
+    # How it is trained on several machines
+    sub.add_argument(
+        "--cluster",
+        metavar="HOST:PORT",
+        help="train on the nodes of a Ray cluster; auto: that of this machine",
+    )
+    sub.add_argument(
+        "--cpus", type=float, metavar="N", help="cores that a job reserves on a node; default: 1"
+    )
+    sub.add_argument(
+        "--gpus",
+        type=float,
+        metavar="N",
+        help="accelerators that a job reserves, such as 0.25; default: 0",
+    )
+    sub.add_argument(
+        "--shard",
+        type=shard,
+        metavar="I/N",
+        help="train jobs I, I+N, … only, without locks: for N starts on a folder where locks do "
+        "not work",
+    )
+
+
+def shard(text: str) -> Shard:
+    """Return a share of the jobs from ``I/N``."""
+    index, slash, number = text.partition("/")
+    if not (slash and index.isdecimal() and number.isdecimal() and int(index) < int(number)):
+        raise ActlabError(
+            f"--shard {text}: give I/N with whole numbers, I from 0 to N-1, such as 0/4"
+        )
+    return Shard(int(index), int(number))
+
+
+def add_paper_options(sub: ArgumentParser) -> None:
+    """Add the options for figures that are ready for a paper."""
+    sub.add_argument(
+        "--paper",
+        type=int,
+        choices=(1, 2),
+        help="also write figures as PDF for a paper, 1 or 2 columns wide (3.25 or 6.75 inches), "
+        "without title",
+    )
+    sub.add_argument("--font", choices=("sans", "serif"), help="of --paper; default: sans")
+
+
+def paper_of(args: Namespace) -> Paper | None:
+    """Return the width and font of figures for a paper; None without ``--paper``."""
+    if args.paper is None:
+        if args.font:
+            raise ActlabError(
+                f"--font {args.font} is of figures for a paper: give --paper 1 or --paper 2 too"
+            )
+        return None
+
+    from actlab.reports.style import Paper
+
+    return Paper(args.paper, args.font or "sans")
