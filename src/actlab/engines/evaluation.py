@@ -79,7 +79,12 @@ def execute(
     tried = set[tuple[str, str]]()  # probe and id of each run that was evaluated here
     while True:
         busy = False
-        finished = [run for run in runs if RunFolder(root, run).state.kind in (FINISHED, DIVERGED)]
+        finished = []
+        for run in runs:
+            state = RunFolder(root, run).state
+            if state.kind in (FINISHED, DIVERGED):
+                finished.append(run)
+
         for evaluation in evaluations:
             name = evaluation.probe.name
             untried = []
@@ -141,11 +146,13 @@ class _ProbeOfStudy:
     def _request(self, run: Run) -> tuple[str, list[Any], list[Any]]:
         """Return the probe's name, what it measures, and the ``version`` of its class, if any."""
         request = probe_files.request_of(self.probe, run.keep, self.digests)
+
         probe_class = find(self.probe.class_path, (object,), "probe")
         version = getattr(probe_class, "version", None)
-        if version is None:
-            return self.probe.name, request, []
-        return self.probe.name, request, [version]
+        versions = []
+        if version is not None:
+            versions.append(version)
+        return self.probe.name, request, versions
 
     def missing(self, runs: Iterable[Run]) -> list[Run]:
         """Return the finished runs on which the probe has not been evaluated yet."""
@@ -222,6 +229,7 @@ def _rows(
     if len(values) != len(moments):
         number = f"{len(values)} values of {measured.metric!r}"
         raise ActlabError(f"a probe returned {number} for {len(moments)} runs")
+
     for (index, moment), value in zip(moments.items(), values, strict=True):
         row = Row(*moment, measured.split, measured.metric, measured.condition, value)
         yield index, row
@@ -295,9 +303,11 @@ def subject_of(tasks: Sequence[pl.LightningModule], stacked: bool) -> StackedTas
     Sets the matmul backend of this process to the backend of the network. Probes may hook
     activations, so networks without stacked forms are evaluated one after the other.
     """
-    members = [task for task in tasks if isinstance(task, Task)]
-    if len(members) < len(tasks):
-        raise ActlabError(f"probes evaluate tasks of actlab.tasks, not {type(tasks[0]).__name__}")
+    members = []
+    for task in tasks:
+        if not isinstance(task, Task):
+            raise ActlabError(f"probes evaluate tasks of actlab.tasks, not {type(task).__name__}")
+        members.append(task)
 
     matmul.use(matmul_of(members[0]))
     if stacked and has_forms(members[0]):
@@ -323,7 +333,8 @@ def _load(experiment: Experiment, folder: RunFolder, at: str | int) -> tuple[flo
         name = split_name(keep.best)
         rows = []
         for recorded_epoch, value in zip(epochs, values, strict=True):
-            rows.append(Row(recorded_epoch, 0, *name, value))
+            row = Row(recorded_epoch, 0, *name, value)
+            rows.append(row)
         if epoch != best_epoch(keep, rows):
             return None
 

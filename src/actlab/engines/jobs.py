@@ -69,8 +69,11 @@ class Job:
 
     def is_over(self, root: Path) -> bool:
         """Return whether all runs have finished, or failed in this start of the study."""
-        folders = [RunFolder(root, run) for run in self.runs]
-        return all(folder.finished or folder.failure_file.exists() for folder in folders)
+        for run in self.runs:
+            folder = RunFolder(root, run)
+            if not folder.finished and not folder.failure_file.exists():
+                return False
+        return True
 
     def fail(self, root: Path, reason: str) -> None:
         """Record the unfinished runs as failed."""
@@ -95,8 +98,12 @@ class Job:
         return [part for part in parts if not part.is_over(root)]
 
     def _split(self, root: Path, parts: Iterable[Sequence[Run]]) -> list[Job]:
+        """Return a job for each part, and delete what the stack has recorded."""
         shutil.rmtree(self.folder(root), ignore_errors=True)
-        return [replace(self, runs=tuple(part)) for part in parts]
+        jobs = []
+        for part in parts:
+            jobs.append(replace(self, runs=tuple(part)))
+        return jobs
 
 
 class Arranged(NamedTuple):
@@ -135,6 +142,11 @@ def longest_first(jobs: Iterable[Job]) -> list[Job]:
 
 def even_parts(runs: Sequence[Run], size: int) -> list[Sequence[Run]]:
     """Split runs into the fewest parts of at most ``size`` runs, all about equally large."""
-    number = ceil(len(runs) / size)
-    bounds = [round(part * len(runs) / number) for part in range(number + 1)]
-    return [runs[start:end] for start, end in pairwise(bounds)]
+    total = len(runs)
+    number = ceil(total / size)
+    bounds = [round(part * total / number) for part in range(number + 1)]
+
+    parts = []
+    for start, end in pairwise(bounds):
+        parts.append(runs[start:end])
+    return parts

@@ -39,7 +39,8 @@ def unpacked(record: Mapping[str, Any]) -> list[Row]:
     rows = []
     for number, epoch, step, value in zip(*columns, strict=True):
         split, metric, condition, loop = names[number]
-        rows.append(Row(epoch, step, split, metric, condition, value, loop))
+        row = Row(epoch, step, split, metric, condition, value, loop)
+        rows.append(row)
     return rows
 
 

@@ -41,7 +41,7 @@ def pack(
     shard: Shard | None = None,
     todo: Sequence[Run] | None = None,
     sharing: int = 0,
-    known: Known | None = None,
+    built_facts: Known | None = None,
     untried: str = "",
 ) -> Packing:
     """Group the runs of a study into jobs, stacks where possible.
@@ -55,7 +55,7 @@ def pack(
         todo: returns only jobs with these runs; by default with any.
         sharing: number of processes that share a device. Stacks then get the size that is best for
             them; 0 leaves them untimed.
-        known: the facts of the runs that were built, to which it adds.
+        built_facts: the facts of the runs that were built, to which it adds.
         untried: why stacks could not be tried: each run is then a plain module.
     """
     # Take the stacks that have begun; of several shards, one trains a stack
@@ -72,20 +72,20 @@ def pack(
         unfinished = unfinished.difference(job.names)
 
     # Stack the other runs that are similar
-    known = known or Known()
+    built_facts = built_facts or Known()
     ids_to_pack = unfinished & shard_ids
-    groups = compatibility.similar((run for run in runs if run.id in ids_to_pack), known)
+    groups = compatibility.similar((run for run in runs if run.id in ids_to_pack), built_facts)
     reasons: dict[str, None] = {}  # each once, in order
     for key, group in groups.items():
         signals.check()
         stacks_of_one, reason = False, untried
         if not untried:
-            stacks_of_one, reason = form_of(root, key, group, max_stack, known)
+            stacks_of_one, reason = form_of(root, key, group, max_stack, built_facts)
 
         # Choose the size of the stacks
         size = 1 if reason else min(max_stack, len(group))
         if sharing and size > 1:
-            updates = known.updates_of(group[0]) or 1
+            updates = built_facts.updates_of(group[0]) or 1
             size = timing.best_size(group, updates, size, stacks_of_one, sharing)
             reason = "stacks save no time" if size == 1 else ""
         if reason and len(group) > 1:
@@ -105,7 +105,7 @@ def arrange(
     max_stack: int,
     jobs: int | None,
     shard: Shard | None,
-    known: Known,
+    built_facts: Known,
     graphs: bool | None = None,
     devices: Sequence[str] = (),
     untried: str = "",
@@ -122,8 +122,8 @@ def arrange(
         )
 
     # Decide how many processes train
-    single = known.of(todo[0]).single_device
-    per_epoch = known.updates_of(todo[0]) or 1
+    single = built_facts.of(todo[0]).single_device
+    per_epoch = built_facts.updates_of(todo[0]) or 1
     updates = sum((run.epochs or 1) * per_epoch for run in runs)
     settings = execution.decide(root, len(runs), updates, jobs, single, graphs, devices)
 
@@ -131,7 +131,7 @@ def arrange(
     sharing = 0
     if updates >= execution.LONG and single:
         sharing = math.ceil(settings.jobs / max(1, len(devices)))
-    packed = pack(runs, root, max_stack, settings.jobs, shard, todo, sharing, known, untried)
+    packed = pack(runs, root, max_stack, settings.jobs, shard, todo, sharing, built_facts, untried)
     notes = [f"one by one instead of stacked: {reason}" for reason in packed.reasons]
 
     if not single or are_numbered(todo[0].config):
@@ -170,14 +170,14 @@ def begun(root: Path, runs: Sequence[Run], unfinished: set[str]) -> list[Job]:
 
 
 def form_of(
-    root: Path, key: str, group: Sequence[Run], max_stack: int, known: Known
+    root: Path, key: str, group: Sequence[Run], max_stack: int, built_facts: Known
 ) -> tuple[bool, str]:
     """Return whether a run alone is a stack of one, and why several runs share no stack, or "".
 
     Whether a run alone is a stack of one does not depend on the group.
     """
     # Try the stacked form
-    facts = known.of(group[0])
+    facts = built_facts.of(group[0])
     reason = facts.reason or trials.reason_against_form(root, key, group)
     if reason:
         return False, reason

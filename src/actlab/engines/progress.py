@@ -77,13 +77,13 @@ class Display:
             BarColumn(),
             TextColumn("{task.fields[ended]},"),
             TimeElapsedColumn(),
-            TextColumn("elapsed{task.fields[rest]}"),
+            TextColumn("elapsed{task.fields[suffix]}"),
             disable=not sys.stdout.isatty(),
             get_time=time.monotonic,
             speed_estimate_period=SPEED_OVER,
         )
         epochs = sum(run.epochs or 1 for run in runs)
-        self.bar.add_task("training", total=epochs, ended=self._count(), rest="")
+        self.bar.add_task("training", total=epochs, ended=self._count(), suffix="")
         (self.task,) = self.bar.tasks
 
     def __enter__(self) -> Display:
@@ -142,17 +142,17 @@ class Display:
 
         # Describe what is being trained
         time_left = "" if is_over else self._time_left()
-        rest = time_left + self._best()
+        suffix = time_left + self._best()
         count = self._count()
         description = self.latest or "training"
-        self.bar.update(self.task.id, description=description, ended=count, rest=rest)
+        self.bar.update(self.task.id, description=description, ended=count, suffix=suffix)
 
         # Without a terminal, print a line
         if self.bar.disable and (is_over or now - self.last_line > LINE_EVERY):
             self.last_line = now
             if self.latest:
-                rest += f"; now {self.latest}"
-            print(f"{count}, {duration(now - self.start)} elapsed{rest}", flush=True)
+                suffix += f"; now {self.latest}"
+            print(f"{count}, {duration(now - self.start)} elapsed{suffix}", flush=True)
 
     def _count(self) -> str:
         """Return how many runs have ended as text: ``4 of 6 runs ended (1 failed)``."""

@@ -132,8 +132,9 @@ class Recorder(LoggedRows):
         """Pass the summary of the run to its loggers, before Lightning closes them."""
         run = self.record.runs[0]
         rows = run.rows if trainer.is_global_zero else []
+        diverged = run.divergence is not None
         for logger in trainer.loggers:
-            summarise(logger, rows, run.divergence is not None)
+            summarise(logger, rows, diverged)
 
     def close(self, trainer: Trainer) -> None:
         """Record how each run ended, in this start or in an earlier one that was killed.

@@ -25,7 +25,8 @@ def log_epoch(logger: Logger, rows: Sequence[Row], matrices: Mapping[str, Any]) 
     for step, metrics in steps.items():
         logger.log_metrics(metrics, step)
     for name, values in matrices.items():
-        log_table(logger, name, values, rows[-1].step)
+        last_step = rows[-1].step
+        log_table(logger, name, values, last_step)
 
 
 def summarise(logger: object, rows: Sequence[Row], diverged: bool) -> None:

@@ -146,12 +146,12 @@ def opens_new_files(folder: StudyFolder, stalled: float) -> bool:
 
     # Ask a process that has imported no users' code. If that code ends the process, the trial of
     # activations says why.
-    found: dict[str, list[str]] = {}
+    new_files: dict[str, list[str]] = {}
     worker = Worker(stalled=stalled)
     with phase("finding the files that your code opens"), worker, suppress(EndedError):
-        found = worker.call("actlab.checks.opened_files:find", unknown, {*stored}, folder.path)
-        folder.store(opened.FILE, {**stored, **found})
-    return any(found.values())
+        new_files = worker.call("actlab.checks.opened_files:find", unknown, {*stored}, folder.path)
+        folder.store(opened.FILE, {**stored, **new_files})
+    return any(new_files.values())
 
 
 def check(study: Study, worker: Worker | Inline) -> list[str]:
@@ -234,13 +234,13 @@ class Start:
         runs = [folder.run for folder in todo]
         self.worker.call("actlab.checks.activation_trial:prepare", runs)
         with phase("trying each activation on a few samples"):
-            faults, known = faults_of(runs, self.worker)
+            faults, built_facts = faults_of(runs, self.worker)
         todo = _without_faults(todo, faults)
         if not todo:
             return len(faults)
 
         # Arrange the other runs in jobs; of several shards, this one trains some of them
-        arranged = self.arranged(todo, known, devices)
+        arranged = self.arranged(todo, built_facts, devices)
         arranged_ids = set[str]()
         for job in arranged.jobs:
             arranged_ids.update(job.names)
@@ -268,7 +268,9 @@ class Start:
         _print_early(display.early)
         return len(faults) + _print_failures(todo)
 
-    def arranged(self, todo: Sequence[RunFolder], known: Known, devices: Sequence[str]) -> Arranged:
+    def arranged(
+        self, todo: Sequence[RunFolder], built_facts: Known, devices: Sequence[str]
+    ) -> Arranged:
         """Return how the runs are trained: as plain modules if trying a stack ended the worker."""
         engine = self.engine
         root = self.folder.path
@@ -284,7 +286,7 @@ class Start:
             engine.max_stack,
             jobs,
             engine.shard,
-            known,
+            built_facts,
             engine.graphs,
             devices,
         )
@@ -532,24 +534,24 @@ def ignored(stages: Sequence[StudyFolder]) -> str:
     # Separate the runs that use a changed file
     digests = changes.digests(planned)
     files: dict[str, None] = {}  # in order
-    rest = []
+    unedited = []
     for run_id in unplanned:
         changed_files = changes.changed(root / run_id, digests)
         files |= dict.fromkeys(changed_files)
         if not changed_files:
-            rest.append(run_id)
+            unedited.append(run_id)
     reasons = []
     if files:
-        number = plural(len(unplanned) - len(rest), "finished run")
+        number = plural(len(unplanned) - len(unedited), "finished run")
         reasons.append(f"{number}, because {few([*files])} has been changed since")
 
-    # Compare the settings of all others
-    if rest:
-        settings = _other_settings(root, rest[:20], planned_by_name)
+    # Compare the settings of all unedited
+    if unedited:
+        settings = _other_settings(root, unedited[:20], planned_by_name)
         reason = "of other settings, data or code, or of an earlier version of actlab"
         if settings:
             reason = f"with other settings: {few(settings)}"
-        reasons.append(f"{plural(len(rest), 'finished run')} {reason}")
+        reasons.append(f"{plural(len(unedited), 'finished run')} {reason}")
 
     return f"ignored in {root}: {'; '.join(reasons)}"
 
@@ -590,7 +592,7 @@ def faults_of(runs: Sequence[Run], worker: Worker | Inline) -> tuple[dict[str, s
     # Try again without the activations that ended the process
     while True:
         try:
-            faults, known = worker.call(
+            faults, built_facts = worker.call(
                 "actlab.checks.activation_trial:try_activations", runs, deadly, on=note
             )
             break
@@ -606,7 +608,7 @@ def faults_of(runs: Sequence[Run], worker: Worker | Inline) -> tuple[dict[str, s
         fault = faults.get(key_of(run))
         if fault:
             faults_by_run[run.id] = fault
-    return faults_by_run, known
+    return faults_by_run, built_facts
 
 
 def untried(name: str, ended: EndedError) -> str:

@@ -22,7 +22,9 @@ def write_epoch(trainer: Trainer, run: RunRecord, epoch: int) -> None:
     keep = run.folder.run.keep
     if epoch in keep.epochs:
         write(trainer, run, epoch, epoch)
-    if keep.best and best_epoch(keep, run.rows) == epoch:
+
+    is_best = keep.best and best_epoch(keep, run.rows) == epoch
+    if is_best:
         write(trainer, run, epoch, "best")
 
 

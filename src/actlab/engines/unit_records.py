@@ -43,7 +43,8 @@ def append(folder: RunFolder, epoch: int, statistics: UnitValues | None, r: int 
     arrays: dict[str, Array] = {_WIDTHS: np.asarray(statistics.widths)}
     for name, values in statistics.values.items():
         # The order of bytes is stated, because an archive may be read on another machine.
-        arrays[name] = values[r].numpy().astype("<f4")
+        array = values[r].numpy()
+        arrays[name] = array.astype("<f4")
     with replacing(_file(folder, epoch)) as partial, partial.open("wb") as file:
         np.savez(file, allow_pickle=False, **arrays)
 
@@ -51,7 +52,8 @@ def append(folder: RunFolder, epoch: int, statistics: UnitValues | None, r: int 
 def cut_back(folder: RunFolder, epoch: int) -> None:
     """Delete the files after ``epoch``, the epoch of the resumed checkpoint."""
     for file in (folder.path / UNITS_SO_FAR).glob("*.npz"):
-        if not (file.stem.isdecimal() and int(file.stem) <= epoch):
+        is_valid = file.stem.isdecimal() and int(file.stem) <= epoch
+        if not is_valid:
             file.unlink()
 
 
@@ -65,7 +67,10 @@ def close(folder: RunFolder, epoch: int, step: int, remedy: str) -> list[Row]:
         return []
 
     # Join the files of all epochs
-    epochs = [_read(_file(folder, number), remedy) for number in range(1, epoch + 1)]
+    epochs = []
+    for number in range(1, epoch + 1):
+        file = _file(folder, number)
+        epochs.append(_read(file, remedy))
     widths = epochs[0].pop(_WIDTHS).tolist()
     values = {}
     for name in epochs[0]:
@@ -74,8 +79,10 @@ def close(folder: RunFolder, epoch: int, step: int, remedy: str) -> list[Row]:
 
     # Summarise them over the epochs
     rows = []
-    for (name, condition), value in over_epochs(widths, values).items():
-        rows.append(Row(epoch, step, "units", name, condition, value))
+    statistics = over_epochs(widths, values)
+    for (name, condition), value in statistics.items():
+        row = Row(epoch, step, "units", name, condition, value)
+        rows.append(row)
     return rows
 
 
@@ -140,19 +147,23 @@ def over_epochs(widths: list[int], values: dict[str, Array]) -> dict[tuple[str, 
         for layer, (start, end) in enumerate(pairwise(edges), 1):
             condition = f"layer={layer}"
             layer_values = array[:, start:end].astype(np.float64)
-            always_zero = (layer_values == 0).all(0)
-            results[f"always_zero_{name}s", condition] = float(always_zero.mean())
 
-            # Vary the values themselves, and their changes
+            # The share of units that are 0 in every epoch
+            always_zero = (layer_values == 0).all(0)
+            share = float(always_zero.mean())
+            results[f"always_zero_{name}s", condition] = share
+
+            # The variance of the values themselves, and of their changes
             changes = np.diff(layer_values, axis=0)
             series = {f"{name}s": layer_values, f"changes_of_{name}s": changes}
             for kind, over_time in series.items():
                 if len(over_time) < 2:
                     continue
-                variances = over_time.var(0, ddof=1)
                 metric = f"variance_of_{kind}"
-                results[metric, condition] = float(variances.mean())
+                variances = over_time.var(0, ddof=1)
+                mean = float(variances.mean())
+                results[metric, condition] = mean
                 for q in (0.25, 0.5, 0.75):
-                    quantile = np.quantile(variances, q)
-                    results[metric, f"{condition},quantile={q}"] = float(quantile)
+                    quantile = float(np.quantile(variances, q))
+                    results[metric, f"{condition},quantile={q}"] = quantile
     return results

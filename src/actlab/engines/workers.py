@@ -236,8 +236,10 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
         """Raise if the worker has ended; end it if it makes no progress."""
         if not self.process.is_alive() and not self.pipe.poll():
             raise EOFError
+
         limit = max(self.stalled, GAPS * self._longest_pause)
-        if time.monotonic() - self._last_message > limit:
+        pause = time.monotonic() - self._last_message
+        if pause > limit:
             self.process.kill()
             raise EndedError(self._close(), stalled=limit)
 
