@@ -185,7 +185,7 @@ class Cluster:
             job_of_task[train.remote(home, job, logger)] = job
 
         # Wait for the tasks, and train parts of jobs that failed
-        busy = []
+        held = []
         while job_of_task:
             signals.check()
             ended, _ = ray.wait([*job_of_task], num_returns=1, timeout=locks.PAUSE)
@@ -194,13 +194,13 @@ class Cluster:
                 job = job_of_task.pop(task)
                 is_over, parts = self._finish(task, job, root)
                 if not is_over:
-                    busy.append(job)
+                    held.append(job)
                 for part in parts:
                     job_of_task[train.remote(home, part, logger)] = part
 
         if self.errors:
             raise self.errors[0]
-        return busy
+        return held
 
     def _finish(self, task: Any, job: Job, root: Path) -> tuple[bool, list[Job]]:
         """Return whether a job whose task has ended is over, and the jobs to train in its place."""

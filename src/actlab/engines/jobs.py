@@ -42,7 +42,12 @@ def share_of(shard: Shard | None, runs: Sequence[T]) -> Sequence[T]:
 
 @dataclass(frozen=True)
 class Job:
-    """A stack of runs, or one run as a plain module, trained by one Trainer."""
+    """A stack of runs, or one run as a plain module, trained by one Trainer.
+
+    It knows whether its runs are over, records that they failed, and replaces itself by smaller
+    jobs. `actlab.engines.packing` decides which runs form a job, `actlab.engines.training` trains
+    it.
+    """
 
     runs: tuple[Run, ...]  # in the order of the run axis
     stacked: bool = False
@@ -98,7 +103,7 @@ class Job:
         return [part for part in parts if not part.is_over(root)]
 
     def _split(self, root: Path, parts: Iterable[Sequence[Run]]) -> list[Job]:
-        """Return a job for each part, and delete what the stack has recorded."""
+        """Delete what the stack has recorded, and return a job for each part."""
         shutil.rmtree(self.folder(root), ignore_errors=True)
         jobs = []
         for part in parts:

@@ -59,8 +59,10 @@ def pack(
         untried: why stacks could not be tried: each run is then a plain module.
     """
     # Take the stacks that have begun; of several shards, one trains a stack
+    if todo is None:
+        todo = runs
     unfinished = set[str]()
-    for run in runs if todo is None else todo:
+    for run in todo:
         if not RunFolder(root, run).finished:
             unfinished.add(run.id)
     shard_ids = {run.id for run in share_of(shard, runs)}
@@ -78,7 +80,8 @@ def pack(
     reasons: dict[str, None] = {}  # each once, in order
     for key, group in groups.items():
         signals.check()
-        stacks_of_one, reason = False, untried
+        stacks_of_one = False  # whether runs alone are stacks of one
+        reason = untried
         if not untried:
             stacks_of_one, reason = form_of(root, key, group, max_stack, built_facts)
 
@@ -87,14 +90,16 @@ def pack(
         if sharing and size > 1:
             updates = built_facts.updates_of(group[0]) or 1
             size = timing.best_size(group, updates, size, stacks_of_one, sharing)
-            reason = "stacks save no time" if size == 1 else ""
+            if size == 1:
+                reason = "stacks save no time"
         if reason and len(group) > 1:
             reasons[reason] = None
         size = for_all(len(group), size, max(1, jobs), len(groups))
 
         # Split the group
         for part in even_parts(group, size):
-            packed.append(Job(tuple(part), stacks_of_one or len(part) > 1))
+            job = Job(tuple(part), stacked=stacks_of_one or len(part) > 1)
+            packed.append(job)
     return Packing(packed, list(reasons))
 
 

@@ -50,12 +50,12 @@ class Pool:
     stalled: float = STALLED
     deaths: Counter[str] = field(default_factory=Counter, init=False)  # by job
     queue: list[Job] = field(default_factory=list, init=False)
-    busy: list[Job] = field(default_factory=list, init=False)  # jobs that other starts are training
+    held: list[Job] = field(default_factory=list, init=False)  # jobs that other starts are training
 
     def train(self, jobs: Sequence[Job]) -> list[Job]:
         """Train jobs; return the jobs that other starts of the study are training."""
         self.queue = longest_first(jobs)
-        self.busy = []
+        self.held = []
         workers = self._workers(len(jobs))
         training: dict[Worker, Job] = {}
         try:
@@ -78,7 +78,7 @@ class Pool:
         finally:
             for worker in workers:
                 worker.end(at_once=worker in training)
-        return self.busy
+        return self.held
 
     def _workers(self, most: int) -> list[Worker]:
         """Return the workers, at most so many; their processes start with their first jobs."""
@@ -103,7 +103,7 @@ class Pool:
                 job = training.pop(worker)
                 worker.end()  # the next job starts another: no state outside networks passes on
                 if not is_over:
-                    self.busy.append(job)
+                    self.held.append(job)
 
     def _requeue(self, ended: EndedError, job: Job) -> None:
         """Try the job of a worker that has ended again, in halves or not at all."""

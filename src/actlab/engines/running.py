@@ -208,7 +208,7 @@ class Start:
         if line:
             print(line)
 
-        # Do it
+        # Train, measure and evaluate
         failed = self.train(todo) if todo else 0
         self._tidy()
         if self.engine.shard is None:
@@ -260,8 +260,8 @@ class Start:
             train = self._train_function(arranged)
             held = train(arranged.jobs)
             while held and (self.engine.wait or self.engine.cluster):
-                free = pool.wait_for(held, self.folder.path)
-                held = train(free)
+                unfinished = pool.wait_for(held, self.folder.path)
+                held = train(unfinished)
 
         # Say how they ended
         _print_held(held)
@@ -301,7 +301,7 @@ class Start:
         return arranged
 
     def _devices(self) -> list[str]:
-        """Return the accelerators, which the worker then sees so, by falling free memory."""
+        """Return the accelerators by falling free memory; the worker then sees this order."""
         if isinstance(self.worker, Inline):
             return []
         names: list[str] = self.worker.call("actlab.runtime.devices:accelerators")
