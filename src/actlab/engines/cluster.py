@@ -141,6 +141,8 @@ class Cluster:
         for node in _ray().nodes():
             if not node["Alive"]:
                 continue
+
+            # The scarcest resource limits the number of jobs
             numbers = []
             for resource, amount in job_needs.items():
                 if amount:
@@ -209,12 +211,14 @@ class Cluster:
         try:
             is_over, output, machine = ray.get(task)
         except kinds.RayTaskError as error:
+            # The code of the task raised an error
             if isinstance(error.cause, LostDeviceError):
                 return True, job.unfinished_alone(root)
             self.errors.append(ActlabError(described(error.cause)))
             print(f"{job.id} is not trained further: {self.errors[-1]}", flush=True)
             return True, []
         except (kinds.WorkerCrashedError, kinds.NodeDiedError, kinds.OutOfMemoryError) as error:
+            # The process or node has died
             if isinstance(error, kinds.OutOfMemoryError) and len(job.runs) > 1:
                 return True, job.halves(root)
             reason = f"ended in {MOST_DEATHS} attempts, the last by {type(error).__name__}"

@@ -78,6 +78,7 @@ def execute(
     failed = 0
     tried = set[tuple[str, str]]()  # probe and id of each run that was evaluated here
     while True:
+        # Find the finished runs
         busy = False
         finished = []
         for run in runs:
@@ -86,6 +87,7 @@ def execute(
                 finished.append(run)
 
         for evaluation in evaluations:
+            # Leave out the runs that failed a moment ago
             name = evaluation.probe.name
             untried = []
             for run in evaluation.missing(finished):
@@ -102,6 +104,7 @@ def execute(
                     else:
                         busy = True
 
+        # Wait for the runs of other processes
         if not busy or not wait:
             return failed
         signals.check()
@@ -239,6 +242,7 @@ def _evaluated(
     evaluate: Any, experiments_of_runs: Sequence[Experiment], stacked: bool
 ) -> Iterator[Measured]:
     """Yield what a probe measures on runs, with the data and the precision of their Trainer."""
+    # Reject hooks that probes would skip
     trainer, task, data = experiments_of_runs[0]
     for part, hook in itertools.product((task, data), _TRANSFERS):
         if is_overridden(hook, part):

@@ -69,6 +69,8 @@ class LoggedRows(Checkpoint):
         if isinstance(task, Training):
             self._add_splits(trainer, metrics)
             return
+
+        # Mark values of a single batch
         last_batch = _last_batch_metrics(trainer) if loop == "train" else {}
         whole_loop = {name: metrics[name] for name in metrics if name not in last_batch}
         self._add_named(trainer, whole_loop, "", loop)

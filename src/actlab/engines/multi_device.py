@@ -92,6 +92,8 @@ def _main(file: str, pipe: str) -> None:
     flush_denormals()
     with quiet():
         settings.apply()
+
+        # Further ranks only compute
         if rank() > 0:
             training.fit(job, root)
             return

@@ -131,6 +131,8 @@ def wait_for(jobs: Sequence[Job], root: Path) -> list[Job]:
     while True:
         signals.check()
         show(jobs, root)
+
+        # Return if another job can be trained, or none is left
         unfinished = [job for job in jobs if not job.is_over(root)]
         if not unfinished or not all(_is_held(job, root) for job in unfinished):
             return unfinished
