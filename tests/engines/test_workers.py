@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -314,6 +315,7 @@ def sleeping():
 def test_a_first_start_says_what_it_waits_for(monkeypatch, capsys):
     """At once: a process cannot be started before its server has loaded the libraries."""
     monkeypatch.setattr(workers, "SILENT", 0.0)
+    monkeypatch.setattr(workers, "_loading_printed", threading.Event())
     start = workers._context().Process.start
 
     def checked(process):
@@ -326,6 +328,15 @@ def test_a_first_start_says_what_it_waits_for(monkeypatch, capsys):
         worker.call(sleeping)
         worker.call(sleeping)
     assert capsys.readouterr().err == ""
+
+
+def test_later_starts_do_not_repeat_what_they_wait_for(monkeypatch, capsys):
+    monkeypatch.setattr(workers, "SILENT", 0.0)
+    monkeypatch.setattr(workers, "_loading_printed", threading.Event())
+    for _ in range(2):
+        with Worker() as worker:
+            worker.call(sleeping)
+    assert capsys.readouterr().err == "loading torch and Lightning …\n"
 
 
 def test_the_process_that_plans_has_ended_when_others_train(tmp_path, monkeypatch):

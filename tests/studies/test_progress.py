@@ -24,8 +24,8 @@ def every_line(monkeypatch):
     monkeypatch.setattr(progress, "LINE_EVERY", -1)
 
 
-def display_of(root, runs=RUNS, mode="min"):
-    return Display(runs, root, Selection(metric="val/error", mode=mode))
+def display_of(root, runs=RUNS, mode="min", verbose=True):
+    return Display(runs, root, Selection(metric="val/error", mode=mode), verbose)
 
 
 def finish(root, run, values, status=FINISHED):
@@ -43,10 +43,7 @@ def test_lines_say_the_best_value_so_far(tmp_path, capsys, every_line, mode):
         finish(tmp_path, RUNS[0], [0.9, 0.3, 0.4])
         display.update(RUNS[1], 0.5)
         value = "0.3" if mode == "min" else "0.9"
-        assert (
-            f"1 of 4 runs done, 0 s elapsed; best val/error {value}: run0"
-            in capsys.readouterr().out
-        )
+        assert f"1 of 4 runs, 0 s; best val/error {value}: run0" in capsys.readouterr().out
         finish(tmp_path, RUNS[1], [0.01, 0.99], DIVERGED)  # does not count
         finish(tmp_path, RUNS[2], [0.6, 0.2])
         display.update(RUNS[1], 1.0)
@@ -64,8 +61,21 @@ def test_lines_say_the_best_value_so_far(tmp_path, capsys, every_line, mode):
         )
 
 
+def test_a_short_line_has_runs_and_times_only(tmp_path, capsys, every_line, clock):
+    """The best value and the latest run are shown with ``--verbose``."""
+    with display_of(tmp_path, verbose=False) as display:
+        finish(tmp_path, RUNS[1], [0.5])
+        display.update(RUNS[1], 1.0)
+        for number in range(7):
+            clock[0] = 60.0 + 2 * number
+            display.update(RUNS[0], number / 8)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "1 of 4 runs, 0 s"
+    assert re.fullmatch(r"1 of 4 runs, 72 s, about \d+ (s|min) left", lines[-1])
+
+
 def test_the_best_of_last_values_where_a_study_selects_by_them(tmp_path, capsys, every_line):
-    with Display(RUNS, tmp_path, Selection(metric="val/error", at="last")) as display:
+    with Display(RUNS, tmp_path, Selection(metric="val/error", at="last"), verbose=True) as display:
         finish(tmp_path, RUNS[0], [0.1, 0.6])
         finish(tmp_path, RUNS[1], [0.7, 0.4])
         display.update(RUNS[1], 1.0)
@@ -118,10 +128,7 @@ def test_epochs_that_this_start_did_not_train_are_no_gain(tmp_path, capsys, ever
         display.update(runs[1], 1.0)
         clock[0] = 300.0 * 12
         display.update(runs[0], 12 / 16)
-    assert (
-        "1 of 2 runs done, 1 h 00 min elapsed, about 20 min left"
-        in capsys.readouterr().out.splitlines()[-1]
-    )
+    assert "1 of 2 runs, 1 h 00 min, about 20 min left" in capsys.readouterr().out.splitlines()[-1]
 
 
 def test_lines_come_without_progress_too(tmp_path, capsys, clock):
@@ -132,10 +139,10 @@ def test_lines_come_without_progress_too(tmp_path, capsys, clock):
         for clock[0] in range(31, 45):
             signals.check()
     assert capsys.readouterr().out.splitlines() == [
-        "0 of 4 runs done, 11 s elapsed",
-        "0 of 4 runs done, 22 s elapsed",
-        "0 of 4 runs done, 33 s elapsed; now run0, 25 %",
-        "0 of 4 runs done, 44 s elapsed; now run0, 25 %",
+        "0 of 4 runs, 11 s",
+        "0 of 4 runs, 22 s",
+        "0 of 4 runs, 33 s; now run0, 25 %",
+        "0 of 4 runs, 44 s; now run0, 25 %",
     ]
 
 
@@ -152,7 +159,9 @@ def test_progress_within_an_epoch_is_shown(succeed, tmp_path, monkeypatch, every
         "--set=model.optimizer.lr=0.01",
         "--set=model.network.dropout=0.0",
     ]
-    outcome = succeed("study", "run", "tiny.yaml", *words, "--set=seeds=1", "--jobs", "0")
+    outcome = succeed(
+        "study", "run", "tiny.yaml", *words, "--set=seeds=1", "--jobs", "0", "--verbose"
+    )
     shown = [
         float(text) for text in re.findall(r"now relu-\S+, epoch ([\d.]+) of 1\n", outcome.out)
     ]
@@ -169,4 +178,4 @@ def test_runs_that_fail_are_counted_apart(tmp_path, capsys, every_line):
         finish(tmp_path, RUNS[2], [0.5])
         display.update(RUNS[2], 1.0)
     lines = [line.partition(",")[0] for line in capsys.readouterr().out.splitlines()]
-    assert lines == [f"{n} of 4 runs ended ({min(n, 2)} failed)" for n in (1, 2, 3)]
+    assert lines == [f"{n} of 4 runs ({min(n, 2)} failed)" for n in (1, 2, 3)]

@@ -277,6 +277,7 @@ def run_and_show(folder: StudyFolder, args: Namespace, argv: Sequence[str]) -> i
             cluster=cluster,
             shard=args.shard,
             graphs=args.graphs,
+            verbose=args.verbose,
         )
         failed = run(folder, engine, args.stage)
     exit_code = 1 if failed else 0

@@ -57,6 +57,7 @@ class Engine(NamedTuple):
     shard: Shard | None = None
     stalled: float = STALLED  # least seconds without progress after which a worker is ended
     graphs: bool | None = None  # whether updates are replayed as CUDA graphs; by default as stored
+    verbose: bool = False  # whether the progress names the best value and the latest run
 
     def worker(self) -> Worker | Inline:
         """Return a worker for everything but training."""
@@ -256,7 +257,8 @@ class Start:
         # Train them
         print(_summary(len(todo), arranged), flush=True)
         runs = [folder.run for folder in todo]
-        with Display(runs, self.folder.path, self.folder.study.select) as display:
+        select = self.folder.study.select
+        with Display(runs, self.folder.path, select, self.engine.verbose) as display:
             train = self._train_function(arranged)
             held = train(arranged.jobs)
             while held and (self.engine.wait or self.engine.cluster):

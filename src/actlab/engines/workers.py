@@ -32,6 +32,7 @@ from actlab.runtime.signals import Report
 Function = Callable[..., Any] | str  # of the top level of a module, or ``module:function``
 LOST = 70  # exit code of a worker whose accelerator has failed
 SILENT = 1.0  # seconds after which a first start says what it waits for
+_loading_printed = threading.Event()
 PATIENCE = 5.0  # seconds that a worker may take to end
 STALLED = 600.0  # least seconds without progress after which a worker is ended, and …
 GAPS = 10.0  # … as a multiple of its longest pause so far
@@ -72,6 +73,13 @@ class EndedError(ActlabError):
         if self.code < 0:
             return f"was ended by signal {-self.code}"
         return f"exited with code {self.code}"
+
+
+def _print_loading() -> None:
+    """Print what a first start waits for, once in a process."""
+    if not _loading_printed.is_set():
+        _loading_printed.set()
+        print("loading torch and Lightning …", file=sys.stderr, flush=True)
 
 
 def start_server() -> None:
@@ -182,8 +190,7 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
         )
 
         # A thread, because `start` waits for the server.
-        options = {"file": sys.stderr, "flush": True}
-        self._loading = threading.Timer(SILENT, print, ["loading torch and Lightning …"], options)
+        self._loading = threading.Timer(SILENT, _print_loading)
         self._loading.daemon = True
         self._loading.start()
         with started_alike(), _without_main():
