@@ -91,7 +91,7 @@ def test_the_page_says_what_the_table_says(written):
     assert (
         "Chosen per row: lr with the best median over seeds of the best val/loss reached." in text
     )
-    assert "-2.00 [-2.00, -2.00] / -2.00" in text
+    assert "−2.00 [−2.00, −2.00] / −2.00" in text
     assert all(version in text for version in ("torch", "pytorch-lightning", "actlab"))
     assert "model.activation:" in page.text("pre")
     links = {attributes.get("href") for tag, attributes in page.elements if tag == "a"}

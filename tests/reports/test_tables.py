@@ -77,8 +77,8 @@ def test_narrow_tables_fit_80_characters(written, monkeypatch):
     assert relu[0] == ["relu", "0", "0.001 (edge)", "2", "7"]
     loss = ["0.430 [0.400, 0.460]", "0.350 (+0.0800)", "-"]  # no p on the metric of selection
     assert relu[4] == ["relu", "0", *loss]
-    gelu = next(line for line in lines if line.startswith("gelu_tanh") and "-2.00" in line)
-    assert cells(gelu)[-2:] == ["-2.00 [-2.00, -2.00]", "0.016 / 0.062"]
+    gelu = next(line for line in lines if line.startswith("gelu_tanh") and "−2.00" in line)
+    assert cells(gelu)[-2:] == ["−2.00 [−2.00, −2.00]", "0.016 / 0.062"]
     assert "show --json" in lines[-1]
 
 
@@ -108,7 +108,7 @@ def test_a_wide_table_comes_in_parts_in_markdown(written):
     )
     assert len(part) == 2 + 6  # header, rule, a line a row
     assert {line.count("|") for line in part} == {7}
-    tested = "-2.00 [-2.00, -2.00] / -2.00 | 1.00 [0.93, 1.00] | 0.016 / 0.062"
+    tested = "−2.00 [−2.00, −2.00] / −2.00 | 1.00 [0.93, 1.00] | 0.016 / 0.062"
     assert f"| gelu_tanh | 0 | 2.30 [2.00, 2.60] | {tested} |" in part
 
 
@@ -147,8 +147,8 @@ def test_seven_seeds_give_intervals_and_p(written):
     gelu = line_of("gelu_tanh", text)
     assert gelu.count("0.016 / 0.062") == 1  # 2/128; times 4 comparisons
     # Always 0.2 and 2 points apart from relu.
-    assert "-2.00 [-2.00, -2.00] / -2.00" in gelu
-    assert "-0.200 / -0.200" in gelu
+    assert "−2.00 [−2.00, −2.00] / −2.00" in gelu
+    assert "−0.200 / −0.200" in gelu
     assert "1.00 [0.93, 1.00]" in gelu
     assert (
         "No p for val loss (best): these values are the best of several epochs or settings" in text
@@ -165,7 +165,7 @@ def test_a_diverged_run_leaves_the_probability_and_a_note(written):
     text = printed(loaded)
     elu = line_of("elu", text)
     assert elu.count("0.044 / 0.089") == 1
-    assert "-1.00 / -1.00" in elu
+    assert "−1.00 / −1.00" in elu
     assert (
         "Where a run failed (it diverged, or is at chance), p is that of the probability, and the mean"
         in text
@@ -175,7 +175,7 @@ def test_a_diverged_run_leaves_the_probability_and_a_note(written):
 
 
 def test_where_most_pairs_diverged_the_median_difference_says_which_side(written):
-    for who, sign in (("gelu_tanh", "+"), ("relu", "-")):
+    for who, sign in (("gelu_tanh", "+"), ("relu", "−")):
         text = printed(
             written(
                 overrides=["seeds=6"], diverge=lambda r, who=who: r.point["model.activation"] == who
@@ -191,7 +191,7 @@ def test_without_a_choice_the_metric_of_selection_is_tested_too(written):
     # Times 4 primary comparisons, and as many secondary ones
     assert gelu.count("0.016 / 0.062") == 2
     assert "The other 4 are secondary, and corrected separately." in text
-    assert "-0.200 [-0.200, -0.200] / -0.200" in gelu
+    assert "−0.200 [−0.200, −0.200] / −0.200" in gelu
     assert "No p" not in text
 
 
@@ -303,14 +303,14 @@ def test_units_that_would_print_alike_print_their_files(written, tmp_path):
     ("value", "column", "options", "text"),
     [
         (0.0789, Column("e", percent=True), {}, "7.89"),
-        (-0.001, Column("e", percent=True), {"signed": True}, "-0.10"),
+        (-0.001, Column("e", percent=True), {"signed": True}, "−0.10"),
         (0.00844, Column("e"), {}, "0.00844"),
         (0.12, Column("e"), {}, "0.120"),
         (150.0, Column("e"), {}, "150"),
         (7.666, Column("e", "best_epoch", True), {}, "7.7"),
         (math.inf, Column("e"), {}, "diverged"),
         (math.inf, Column("e"), {"diverged": False}, "∞"),  # of runs that ended well
-        (-math.inf, Column("e"), {"diverged": False}, "-∞"),
+        (-math.inf, Column("e"), {"diverged": False}, "−∞"),
         (math.inf, Column("e", "below 0.1"), {}, "never"),
         (math.inf, Column("e", "below 0.1"), {"diverged": False}, "never"),
         (None, Column("e"), {}, "-"),
