@@ -26,8 +26,6 @@ from actlab.studies.points import short_names
 MOST_COMPARISONS = 8  # secondary comparisons that are printed
 _SHOWN_VERSIONS = ("actlab", "torch")
 
-Lines = list[str | Table]
-
 
 def print_summary(table: StudyTable, results: Results, file: TextIO | None = None) -> None:
     """Print what ran, the verdict, the table and short notes.
@@ -54,12 +52,9 @@ def print_summary(table: StudyTable, results: Results, file: TextIO | None = Non
     _print(console, [*_reading(table, left_out), *notes.caveats(table, results)])
 
 
-def _print(console: Console, lines: Sequence[str | Table]) -> None:
+def _print(console: Console, lines: Sequence[str]) -> None:
     for line in lines:
-        if isinstance(line, str):
-            console.print(Text(line), soft_wrap=not console.is_terminal)
-        else:
-            console.print(line)
+        console.print(Text(line), soft_wrap=not console.is_terminal)
 
 
 def _runs_text(table: StudyTable, results: Results) -> str:
@@ -74,7 +69,7 @@ def _runs_text(table: StudyTable, results: Results) -> str:
     return f"{text} {values}, {seeds} ({notes.spans(table.seeds)})."
 
 
-def _verdict(table: StudyTable, results: Results) -> Lines:
+def _verdict(table: StudyTable, results: Results) -> list[str]:
     """Return the verdict: a line for each comparison, or why there is none."""
     if table.smoke:
         return [f"Verdict: none. {verdict.SMOKE}"]
@@ -83,38 +78,20 @@ def _verdict(table: StudyTable, results: Results) -> Lines:
     order = {id(row): number for number, row in enumerate(_sorted_rows(table))}
     cases = verdict.cases(table)
     cases.sort(key=lambda case: (not table.is_own(case.row), order[id(case.row)]))
-    primary, secondary = [], []
-    for case in cases:
-        if case.outcome in DECIDED:
-            family = primary if case.cell.family == "primary" else secondary
-            family.append(case)
-    decided = primary + secondary
+    cases.sort(key=lambda case: case.cell.family != "primary")
+    decided = [case for case in cases if case.outcome in DECIDED]
+    unfinished = [case for case in cases if case.outcome == "unfinished"]
+    lacking = [case for case in cases if case.outcome == "too few pairs"]
 
-    # Decided comparisons
-    lines: Lines = []
+    # Comparisons with a verdict
+    lines: list[str] = []
     if decided:
-        main = primary or secondary
-        quantities = {quantity_text(case.cell) for case in decided}
-        quantity = quantity_text(main[0].cell)
-        pairs = plural(main[0].cell.pairs, "seed")
-        lines.append(f"Verdict on {quantity} against {main[0].reference}, {pairs}:")
-        lines.append(_comparisons(table, main, {quantity} >= quantities))
-        if primary and secondary:
-            lines.append("Other comparisons:")
-            lines.append(
-                _comparisons(table, secondary[:MOST_COMPARISONS], {quantity} >= quantities)
-            )
-            more = len(secondary) - MOST_COMPARISONS
-            if more > 0:
-                lines.append(f"  and {more} more: {table_files.MARKDOWN}")
-        lines += _evidence(table, primary, secondary)
+        lines += _comparisons(table, decided)
+        lines.append(_evidence(table, decided))
         if table.looks:
             lines.append(verdict.looks_text(table))
 
     # Comparisons without a verdict
-    cases.sort(key=lambda case: case.cell.family != "primary")
-    unfinished = [case for case in cases if case.outcome == "unfinished"]
-    lacking = [case for case in cases if case.outcome == "too few pairs"]
     if unfinished:
         lines.append(verdict.unfinished_text(results, unfinished))
     if lacking:
@@ -127,48 +104,72 @@ def _verdict(table: StudyTable, results: Results) -> Lines:
     return lines
 
 
-def _comparisons(table: StudyTable, cases: Sequence[Case], is_same_quantity: bool) -> Table:
-    """Return a line for each comparison, which names its quantity unless it is the same for all."""
-    grid = Table.grid(padding=(0, 2, 0, 0), pad_edge=False)
-    for case in cases:
-        name, style = f"  {case.name}", ""
+def _comparisons(table: StudyTable, decided: Sequence[Case]) -> list[str]:
+    """Return a line for each comparison; secondary ones follow under a heading of their own.
+
+    The lines name their quantities, unless all have the same one.
+    """
+    quantities = {quantity_text(case.cell) for case in decided}
+    number_of_primary = sum(case.cell.family == "primary" for case in decided)
+
+    # The words of each line
+    words: list[list[str]] = []
+    for case in decided[: number_of_primary + MOST_COMPARISONS]:
+        mark = " " * len(terminal.MARK)
         if table.is_own(case.row):
-            name, style = f"{terminal.MARK}{case.name}", "bold"
+            mark = terminal.MARK
+        cells = [f"{mark}{case.name}", *brief(case)]
+        if len(quantities) > 1:
+            cells.insert(1, quantity_text(case.cell))
+        words.append(cells)
 
-        quantity = "" if is_same_quantity else quantity_text(case.cell)
-        cells = [text for text in (name, quantity) if text] + list(brief(case))
-        grid.add_row(*map(Text, cells), style=style)
-    return grid
+    # Columns of equal width
+    widths = [max(map(len, column)) for column in zip(*words, strict=True)]
+    lines: list[str] = []
+    for cells in words:
+        padded = [text.ljust(width) for text, width in zip(cells, widths, strict=True)]
+        lines.append("  ".join(padded).rstrip())
+
+    # Headings
+    leading = decided[0]
+    quantity = quantity_text(leading.cell)
+    seeds = plural(leading.cell.pairs, "seed")
+    heading = f"Verdict on {quantity} against {leading.reference}, {seeds}:"
+    if 0 < number_of_primary < len(decided):
+        lines.insert(number_of_primary, "Other comparisons:")
+    if len(decided) > len(words):
+        lines.append(f"  and {len(decided) - len(words)} more: {table_files.MARKDOWN}")
+    return [heading, *lines]
 
 
-def _evidence(table: StudyTable, primary: Sequence[Case], secondary: Sequence[Case]) -> list[str]:
+def _evidence(table: StudyTable, decided: Sequence[Case]) -> str:
     """Return what interval and p are, and which difference the seeds of the first family detect."""
     # Correction
-    counts = [family[0].correction.text() for family in (primary, secondary) if family]
-    counted = counts[0]
-    if len(counts) == 2:
-        counted += f" (others: {counts[1]})"
-    text = f"p after Holm's correction for {counted}. Intervals of 95 % are not corrected."
+    counts: dict[str, str] = {}
+    for case in decided:
+        counts.setdefault(case.cell.family, case.correction.text())
+    counted = "; others: ".join(counts.values())
+    text = f"p after Holm's correction ({counted}). Intervals of 95 % are not corrected."
 
     # Power
-    undecided = [case for case in primary or secondary if case.outcome == "undecided"]
-    sizes: dict[str, float] = {}
-    for case in undecided:
-        difference = detectable_difference(case)
-        if difference is not None:
-            sizes[f"{case.cell.size(difference)} ({case.name})"] = difference
+    family = decided[0].cell.family
+    undecided = []
+    sizes: list[tuple[float, str]] = []
+    for case in decided:
+        if case.cell.family == family and case.outcome == "undecided":
+            undecided.append(case)
+            difference = detectable_difference(case)
+            if difference is not None:
+                sizes.append((difference, case.cell.size(difference)))
     if sizes:
-        ordered = sorted(sizes, key=lambda name: sizes[name])
-        detected = " to ".join(dict.fromkeys([ordered[0], ordered[-1]]))
-        if len(ordered) == 1:
-            detected, _, _ = ordered[0].rpartition(" (")
+        detected = " to ".join(dict.fromkeys([min(sizes)[1], max(sizes)[1]]))
         text += f" {plural(undecided[0].cell.pairs, 'pair')} detect {detected} with 80 % power."
 
     # Seeds that the margin needs
     seeds = verdict.advised(table)
     if undecided and seeds and seeds > len(table.seeds):
         text += f" The margin takes about {seeds}, including the correction for a further look."
-    return [text]
+    return text
 
 
 def _sorted_rows(table: StudyTable) -> list[Row]:
