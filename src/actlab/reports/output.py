@@ -69,7 +69,7 @@ def _left_out_since(opened: Sequence[Results], stages: Sequence[Results]) -> lis
 
 
 def keep(opened: Sequence[Results], table: StudyTable, folder: Path) -> None:
-    """Write ``table.json``, which ``actlab report`` reads, ``table.md``, and what is stale again."""
+    """Write ``table.json``, ``table.md``, and again stale figures and pages."""
     # Leave files that are up to date; figures may show more than the table
     file = folder / study_table.NAME
     text = table.to_json()
