@@ -151,11 +151,8 @@ def of_speed() -> list[str]:
     (said,) = re.findall(
         r"(\d+) minutes of processor time for training, about (\d+) for the probes", text
     )
-    return [
-        "the bias shift took {} minutes of processor time to train and about {} for its probes".format(
-            *said
-        )
-    ]
+    trained, probed = said
+    return [f"bias shift | {trained} minutes of processor time to train, about {probed} for its probes |"]
 
 
 def of_quoted_verdict() -> list[str]:
