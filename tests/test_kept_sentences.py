@@ -152,7 +152,9 @@ def of_speed() -> list[str]:
         r"(\d+) minutes of processor time for training, about (\d+) for the probes", text
     )
     trained, probed = said
-    return [f"bias shift | {trained} minutes of processor time to train, about {probed} for its probes |"]
+    return [
+        f"bias shift | {trained} minutes of processor time to train, about {probed} for its probes |"
+    ]
 
 
 def of_quoted_verdict() -> list[str]:
