@@ -151,10 +151,9 @@ def of_speed() -> list[str]:
     (said,) = re.findall(
         r"(\d+) minutes of processor time for training, about (\d+) for the probes", text
     )
+    trained, probed = said
     return [
-        "the bias shift took {} minutes of processor time to train and about {} for its probes".format(
-            *said
-        )
+        f"bias shift | {trained} minutes of processor time to train, about {probed} for its probes |"
     ]
 
 
