@@ -111,8 +111,8 @@ def of_power_on_tweets() -> list[str]:
     spreads = [one["paired"]["sd"] for one in cells]
     assert [round(1 / power(15, 0.002 / spread, 2)) for spread in spreads] == [3, 3]
     return [
-        "show a difference of 0.2 points about one time in three",
-        f"{100 * (detectable(15, 2) or 0) * max(spreads):.2f} points four times in five",
+        "detect a difference of 0.2 points about one time in three",
+        f"{100 * (detectable(15, 2) or 0) * max(spreads):.2f} points with 80 % power",
     ]
 
 
@@ -269,11 +269,11 @@ ERROR, PSNR = "test/relative_error@last", "test/psnr@last"
 # its interval in points.
 COMPARED: dict[tuple[str, str], list[tuple[Any, ...]]] = {
     (FIG2, LOSSES): [
-        ("gelu_tanh", 0.0, "interval −{0:.4f} to −{1:.4f}, p {holm} after Holm"),
-        ("gelu_tanh", 0.0, "(difference −{mean:.4f}, 95 % interval"),
+        ("gelu_tanh", 0.0, "interval {1:.4f} to {0:.4f}, p {holm} after Holm"),
+        ("gelu_tanh", 0.0, "is lower than ReLU's by {mean:.4f} (95 % interval"),
     ],
     (FIG2, LATE): [
-        ("gelu_tanh", 0.0, "without dropout (p {p} alone and after Holm)"),
+        ("gelu_tanh", 0.0, "without dropout (p {p} alone and after Holm"),
     ],
     (FIG2, TEST): [
         ("gelu_tanh", 0.0, "p {p} alone for GELU and"),
@@ -282,48 +282,49 @@ COMPARED: dict[tuple[str, str], list[tuple[Any, ...]]] = {
     (NOISE, NOISY): [
         ("gelu_tanh", "p {p} alone and after Holm's correction for 2"),
         ("elu", "points at 1, p {holm} after Holm"),
-        ("gelu_tanh", "by {d:.2f} points at 1 (95 % interval {h:.2f} to"),
-        ("elu", "({d:.1f} points at 1,"),
+        ("gelu_tanh", "by {d:.2f} points (95 % interval {h:.2f} to"),
+        ("elu", "(by {d:.1f} points at 1,"),
     ],
     (NOISE, NOISIER): [
         ("gelu_tanh", "p {holm} after Holm"),
-        ("gelu_tanh", "by {d:.2f} at 2 ({h:.2f} to {l:.2f},"),
+        ("gelu_tanh", "by {d:.2f} points ({h:.2f} to {l:.2f},"),
     ],
     (TWEETS, TEST): [
-        ("gelu_tanh", "p {p} alone, {holm} after Holm) and ELU"),
-        ("elu", "p {p} alone, {holm} after Holm). Fifteen"),
-        ("gelu_tanh", "two one-sided tests, p {equivalent} and"),
-        ("elu", "and {equivalent} after Holm), a margin"),
+        ("gelu_tanh", "p {p} alone, {holm} after Holm's correction). - ELU"),
+        ("elu", "p {p} alone, {holm} after Holm's correction). - **Equivalence"),
+        ("gelu_tanh", "two one-sided tests, p {equivalent} for GELU and"),
+        ("elu", "and {equivalent} for ELU, after Holm"),
         ("gelu_tanh", "is +{d:.2f} points (95 % interval −{l:.2f} to +{h:.2f},"),
-        ("elu", "ELU − ReLU +{d:.2f} (−{l:.2f} to +{h:.2f},"),
+        ("elu", "ELU − ReLU is +{d:.2f} points (−{l:.2f} to +{h:.2f},"),
     ],
     (TWEETS, "val/error@best_epoch"): [
-        ("elu", "(ELU − ReLU: p {holm} after Holm)"),
+        ("elu", "(ELU − ReLU: p {holm} after Holm"),
     ],
     (SOI, TEST): [
         ("SOI map", "p {p} alone and after Holm"),
         ("SOI map", "{d:.2f} points lower in the mean (95 % interval −{l:.2f} to +{h:.2f},"),
     ],
     (SOI, BEST): [
-        ("SOI map", "({1:.4f} to {0:.4f}, p {holm} after Holm)"),
-        ("SOI map", "loss is lower, by {mean:.4f}"),
+        ("SOI map", "({1:.4f} to {0:.4f}, p {holm} after Holm"),
+        ("SOI map", "is lower than ReLU's by {mean:.4f}"),
     ],
     (SOI, "val/loss@best_epoch"): [
-        ("SOI map", "(interval {0:.0f} to {1:.0f}, p {holm} after Holm)"),
+        ("SOI map", "(interval {0:.0f} to {1:.0f}, p {holm} after Holm"),
         ("SOI map", "at its best {mean:.0f} epochs later"),
     ],
     (ON_TWEETS, TEST): [
-        ("ReLU, dropout 0.25", "all p {holm} after Holm"),
+        ("ReLU, dropout 0.25", "In all three comparisons, p is {holm} after Holm"),
         (
             "ReLU",
-            "{d:.1f} points less than ReLU without dropout (95 % interval {l:.1f} to {h:.1f})",
+            "without dropout.** The error of the SOI map is {d:.1f} points lower (95 % interval "
+            "{l:.1f} to {h:.1f})",
         ),
     ],
     (ON_TWEETS, "val/loss@best_epoch"): [
-        ("ReLU", "(p {holm} each after Holm)"),
+        ("ReLU", "(p {holm} each after Holm"),
     ],
     (ON_TWEETS, "val/error@best_epoch"): [
-        ("ReLU, dropout 0.25", "open against 0.25 (p {holm})"),
+        ("ReLU, dropout 0.25", "Against dropout 0.25 it is open (p {holm})"),
     ],
     (UNIT_MEANS, MEANS): [
         ("relu", "p {p} each before correction"),
