@@ -92,7 +92,7 @@ def of_gelu_twitter_pos() -> list[str]:
 def of_elu_mnist_units() -> list[str]:
     losses = curves("elu_mnist_units").query("metric == 'train/clean_loss'")
     ahead = losses.pivot_table(index="x", columns="line", values="median").idxmin(axis=1)
-    return [f"from epoch {ahead.index[ahead != 'relu'].max() + 1:.0f} on ReLU"]
+    return [f"From epoch {ahead.index[ahead != 'relu'].max() + 1:.0f} on, ReLU has the lowest"]
 
 
 def of_epochs_4_and_5() -> list[str]:
@@ -149,7 +149,7 @@ def of_machines() -> list[str]:
 def of_speed() -> list[str]:
     text = " ".join((RESULTS / "elu_bias_shift/README.md").read_text(encoding="utf-8").split())
     (said,) = re.findall(
-        r"(\d+) minutes of processor time for training, about (\d+) for the probes", text
+        r"(\d+) minutes of processor time for training and about (\d+) for the probes", text
     )
     return [
         "the bias shift took {} minutes of processor time to train and about {} for its probes".format(
@@ -331,22 +331,22 @@ COMPARED: dict[tuple[str, str], list[tuple[Any, ...]]] = {
         ("relu", "than ReLU's by {mean:.3f} [{0:.3f}, {1:.3f}]"),
     ],
     (UNIT_MEANS, "train/clean_loss@below 0.01"): [
-        ("relu", "p at most {holm} after Holm in this table"),
+        ("relu", "p is at most {holm} after Holm's correction in this table"),
     ],
     (SGD, LATE): [
         ("gelu_tanh", 0.9, "p {p} before correction"),
         ("gelu_tanh", 0.9, "higher by {mean:.4f} (95 % interval −{0:.4f} to +{1:.4f},"),
     ],
     (SGD, BEST): [
-        ("gelu_tanh", 0.9, "({1:.4f} to {0:.4f}, p {holm} after Holm)"),
+        ("gelu_tanh", 0.9, "({1:.4f} to {0:.4f}, p {holm} after Holm"),
         ("gelu_tanh", 0.9, "with momentum, by {mean:.4f}"),
     ],
     (SILU, BEST): [
-        ("relu", "({0:.4f} to {1:.4f}, p {p} alone, {holm} after Holm)"),
+        ("relu", "({0:.4f} to {1:.4f}, p {p} alone, {holm} after Holm"),
         ("relu", "lower than ReLU's by {mean:.4f}"),
     ],
     (SILU, LOSSES): [
-        ("gelu", "(each p {holm} after Holm)"),
+        ("gelu", "(each p {holm} after Holm"),
     ],
     (UNIT_MEANS, BEST): [
         ("relu", "lower by {mean:.3f} [{0:.3f}, {1:.3f}] than ReLU's"),
