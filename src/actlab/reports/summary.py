@@ -63,8 +63,9 @@ def _runs_text(table: StudyTable, results: Results) -> str:
     if not table.ended:
         return text
 
-    compared = short_names([table.compare])[table.compare]
-    values = plural(len({table.label(row) for row in table.rows}), compared)
+    labels = set(map(table.label, table.rows))
+    names = short_names([table.compare])
+    values = plural(len(labels), names[table.compare])
     seeds = plural(len(table.seeds), "seed")
     return f"{text} {values}, {seeds} ({notes.spans(table.seeds)})."
 
@@ -74,14 +75,17 @@ def _verdict(table: StudyTable, results: Results) -> list[str]:
     if table.smoke:
         return [f"Verdict: none. {verdict.SMOKE}"]
 
-    # Sort the comparisons as the rows of the table, the user's activations first
-    order = {id(row): number for number, row in enumerate(_sorted_rows(table))}
-    cases = verdict.cases(table)
-    cases.sort(key=lambda case: (not table.is_own(case.row), order[id(case.row)]))
-    cases.sort(key=lambda case: case.cell.family != "primary")
-    decided = [case for case in cases if case.outcome in DECIDED]
-    unfinished = [case for case in cases if case.outcome == "unfinished"]
-    lacking = [case for case in cases if case.outcome == "too few pairs"]
+    # Group the comparisons by their state
+    decided: list[Case] = []
+    unfinished: list[Case] = []
+    lacking: list[Case] = []
+    for case in _sorted_cases(table):
+        if case.outcome in DECIDED:
+            decided.append(case)
+        elif case.outcome == "unfinished":
+            unfinished.append(case)
+        else:
+            lacking.append(case)
 
     # Comparisons with a verdict
     lines: list[str] = []
@@ -100,8 +104,21 @@ def _verdict(table: StudyTable, results: Results) -> list[str]:
         if decided or unfinished:
             subject = f"No verdict on {plural(len(lacking), 'comparison')}:"
         lines.append(f"{subject} {reason}")
-        lines += [f"  {text}" for text in remedy]
+        for text in remedy:
+            lines.append(f"  {text}")
     return lines
+
+
+def _sorted_cases(table: StudyTable) -> list[Case]:
+    """Return the comparisons in the order of the printed rows, but primary and own ones first."""
+    cases: list[Case] = []
+    unsorted = verdict.cases(table)
+    for row in _sorted_rows(table):
+        cases += [case for case in unsorted if case.row is row]
+
+    cases.sort(key=lambda case: not table.is_own(case.row))
+    cases.sort(key=lambda case: case.cell.family != "primary")
+    return cases
 
 
 def _comparisons(table: StudyTable, decided: Sequence[Case]) -> list[str]:
@@ -109,8 +126,12 @@ def _comparisons(table: StudyTable, decided: Sequence[Case]) -> list[str]:
 
     The lines name their quantities, unless all have the same one.
     """
-    quantities = {quantity_text(case.cell) for case in decided}
-    number_of_primary = sum(case.cell.family == "primary" for case in decided)
+    quantities = set()
+    number_of_primary = 0
+    for case in decided:
+        quantities.add(quantity_text(case.cell))
+        if case.cell.family == "primary":
+            number_of_primary += 1
 
     # The words of each line
     words: list[list[str]] = []
@@ -124,10 +145,12 @@ def _comparisons(table: StudyTable, decided: Sequence[Case]) -> list[str]:
         words.append(cells)
 
     # Columns of equal width
-    widths = [max(map(len, column)) for column in zip(*words, strict=True)]
+    widths: list[int] = []
+    for column in zip(*words, strict=True):
+        widths.append(max(map(len, column)))
     lines: list[str] = []
     for cells in words:
-        padded = [text.ljust(width) for text, width in zip(cells, widths, strict=True)]
+        padded = map(str.ljust, cells, widths)
         lines.append("  ".join(padded).rstrip())
 
     # Headings
@@ -197,15 +220,17 @@ def _fitting(console: Console, table: StudyTable, widest: int) -> tuple[Table, i
     rows = _sorted_rows(table)
     primary = table.rows[0].primary
     metrics = [index for index in table.shown if table.rows[0].columns[index] is not primary]
+    by_user = list(map(table.is_own, rows))
 
     # Leave out metrics from the last one on, until the table fits
-    by_user = [table.is_own(row) for row in rows]
-    for number in range(len(metrics), -1, -1):
-        head, body = tables.summary(table, rows, metrics[:number])
+    left_out = 0
+    while True:
+        shown = metrics[: len(metrics) - left_out]
+        head, body = tables.summary(table, rows, shown)
         grid = terminal.layout(head, body, by_user)
-        if terminal.width_of(console, grid) <= widest:
-            break
-    return grid, len(metrics) - number
+        if not shown or terminal.width_of(console, grid) <= widest:
+            return grid, left_out
+        left_out += 1
 
 
 def _reading(table: StudyTable, left_out: int) -> list[str]:
@@ -214,13 +239,16 @@ def _reading(table: StudyTable, left_out: int) -> list[str]:
         return []
 
     # What the numbers of the primary metric are
-    cell = next((row.primary for row in table.rows if row.primary.median is not None), None)
     texts = []
-    if cell is not None and cell.interval is not None and cell.n > 1:
-        meaning = "95 % interval"
-        if cell.interval.kind == "range":
-            meaning = "range of the runs"
-        texts.append(f"Medians [{meaning}]; a mean difference can disagree with them.")
+    meanings: dict[str, None] = {}
+    for row in table.rows:
+        interval = row.primary.interval
+        if interval is not None and row.primary.n > 1:
+            meaning = "range of the runs" if interval.kind == "range" else "95 % interval"
+            meanings[meaning] = None
+    if meanings:
+        brackets = " or ".join(meanings)
+        texts.append(f"Medians [{brackets}]; a mean difference can disagree with them.")
     texts.append(_test_set(table))
     if left_out:
         noun = "metric" if left_out == 1 else "metrics"
@@ -242,17 +270,17 @@ def _reading(table: StudyTable, left_out: int) -> list[str]:
 
 def _test_set(table: StudyTable) -> str:
     """Return the standard error that the test set alone gives the primary metric."""
-    cells: list[Cell] = []
+    errors: list[float] = []
     for row in table.rows:
         if row.primary.sampling_error:
-            cells.append(row.primary)
-    if not cells:
+            errors.append(row.primary.sampling_error)
+    if not errors:
         return ""
 
     # Its range over the rows
-    errors = [cell.sampling_error or 0.0 for cell in cells]
-    texts = [cells[0].text(error) for error in (min(errors), max(errors))]
-    text = f"Standard error of the test set: {' to '.join(dict.fromkeys(texts))}"
-    if cells[0].in_percent:
+    column: Cell = table.rows[0].primary
+    ends = map(column.text, (min(errors), max(errors)))
+    text = f"Standard error of the test set: {' to '.join(dict.fromkeys(ends))}"
+    if column.in_percent:
         text += " points"
     return f"{text}."
