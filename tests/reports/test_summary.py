@@ -123,3 +123,8 @@ def test_notes_of_the_study_are_printed(written: Any) -> None:
     assert "24 of 24 runs finished." in text
     assert "A note." in text.splitlines()
     assert "Published: a paper." in text
+
+
+def test_a_study_without_columns_has_no_verdict(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setitem(globals(), "TABLE", ())
+    assert "9 of 9 runs finished." in printed(errors_of(tmp_path, 3))

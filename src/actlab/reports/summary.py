@@ -205,6 +205,8 @@ def _sorted_rows(table: StudyTable) -> list[Row]:
 
 def _badness(row: Row) -> float:
     """Return a number that is larger for a worse median; inf without one."""
+    if not row.columns:
+        return 0.0
     cell = row.primary
     if cell.median is None or math.isnan(cell.median):
         return math.inf
@@ -218,8 +220,10 @@ def _badness(row: Row) -> float:
 def _fitting(console: Console, table: StudyTable, widest: int) -> tuple[Table, int]:
     """Return the table with as many metrics as fit, and how many it leaves out."""
     rows = _sorted_rows(table)
-    primary = table.rows[0].primary
-    metrics = [index for index in table.shown if table.rows[0].columns[index] is not primary]
+    metrics: list[int] = []
+    for index in table.shown:
+        if table.rows[0].columns[index] is not table.rows[0].primary:
+            metrics.append(index)
     by_user = list(map(table.is_own, rows))
 
     # Leave out metrics from the last one on, until the table fits
@@ -241,15 +245,16 @@ def _reading(table: StudyTable, left_out: int) -> list[str]:
     # What the numbers of the primary metric are
     texts = []
     meanings: dict[str, None] = {}
-    for row in table.rows:
-        interval = row.primary.interval
-        if interval is not None and row.primary.n > 1:
+    cells = [row.primary for row in table.rows if row.columns]
+    for cell in cells:
+        interval = cell.interval
+        if interval is not None and cell.n > 1:
             meaning = "range of the runs" if interval.kind == "range" else "95 % interval"
             meanings[meaning] = None
     if meanings:
         brackets = " or ".join(meanings)
         texts.append(f"Medians [{brackets}]; a mean difference can disagree with them.")
-    texts.append(_test_set(table))
+    texts.append(_test_set(cells))
     if left_out:
         noun = "metric" if left_out == 1 else "metrics"
         texts.append(f"{left_out} more {noun}: {table_files.MARKDOWN}.")
@@ -268,17 +273,17 @@ def _reading(table: StudyTable, left_out: int) -> list[str]:
     ]
 
 
-def _test_set(table: StudyTable) -> str:
+def _test_set(cells: Sequence[Cell]) -> str:
     """Return the standard error that the test set alone gives the primary metric."""
     errors: list[float] = []
-    for row in table.rows:
-        if row.primary.sampling_error:
-            errors.append(row.primary.sampling_error)
+    for cell in cells:
+        if cell.sampling_error:
+            errors.append(cell.sampling_error)
     if not errors:
         return ""
 
     # Its range over the rows
-    column: Cell = table.rows[0].primary
+    column = cells[0]
     ends = map(column.text, (min(errors), max(errors)))
     text = f"Standard error of the test set: {' to '.join(dict.fromkeys(ends))}"
     if column.in_percent:

@@ -56,10 +56,11 @@ def summary(
             del line["runs"]
 
         # The primary metric, and the medians of the others
-        cell = row.primary
-        line[f"{_two_lines(cell)}\nmedian [interval]"] = median_with_interval(cell)
-        line[f"difference to\n{reference}, mean"] = _mean(cell)
-        line["published\n(ours − it)"] = published(cell)
+        if row.columns:
+            cell = row.primary
+            line[f"{_two_lines(cell)}\nmedian [interval]"] = median_with_interval(cell)
+            line[f"difference to\n{reference}, mean"] = _mean(cell)
+            line["published\n(ours − it)"] = published(cell)
         for index in metrics:
             cell = row.columns[index]
             line[_two_lines(cell)] = median(cell)
