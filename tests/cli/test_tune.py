@@ -150,7 +150,8 @@ def test_arguments_of_the_activation_alone_leave_the_reference_one_setting(
     tuned, tmp_path, without_page
 ):
     outcome = tuned("--search", "alpha=[0.5, 2.0]", "--reference", "elu")
-    assert re.search(r"elu\(alpha=\d[.\d]*\) +[12] \(elu 1\) +2 ", outcome.out)
+    assert re.search(r"elu\(alpha=\d[.\d]*\) +[12] \(elu 1\) +\d", outcome.out)
+    assert "2 seeds (100, 101)" in outcome.out
     assert "Rows that tried another number of settings than elu show both numbers" in outcome.out
     words = " ".join(outcome.out.split())
     assert re.search(r"^trial \d, elu, alpha .* \(best; alpha at the edge\)$", outcome.out, re.M)
@@ -249,7 +250,7 @@ def test_a_further_comparison_after_a_verdict_is_corrected_as_another_look(
     (tmp_path / "tiny.yaml").write_text(text)
     words = ("--search", f"{LR}=[1e-2, 1e-3]", "--reference", "gelu", "--trials", "1", "--fresh")
     first = tune(*words, "6")
-    assert "6 pairs)" in first.out
+    assert "Verdict on test error against gelu, 6 seeds:" in first.out
     assert "looks" not in first.out
     assert "looks" not in tune(*words, "6").out  # the same verdict again
     further = tune(*words, "7").out

@@ -55,7 +55,8 @@ def remarks(table: StudyTable, results: Results) -> list[str]:
 
 def caveats(table: StudyTable, results: Results) -> list[str]:
     """Return the notes that only some studies have: what is missing, or not as it seems."""
-    texts = [*_about_runs(table, results), _edges(table), _published(results.study)]
+    texts = [*_about_runs(table, results), _edges(table), _advantage(table)]
+    texts.append(_published(results.study))
     if results.results and results.study.reference and not _measured(table):
         texts.append(_cost(table, results))
     return list(filter(None, texts))
@@ -449,13 +450,18 @@ def _untested(table: StudyTable, cells: Sequence[Cell]) -> str:
             "settings, not a fair sample."
         )
 
-    # The best of more settings is better by chance.
-    if any(row.reference_settings not in (None, row.settings) for row in table.rows):
-        texts.append(
-            f"Rows that tried another number of settings than {table.reference_text} show both "
-            "numbers; more settings are an advantage."
-        )
-    return " ".join(texts)
+    texts.append(_advantage(table))
+    return " ".join(filter(None, texts))
+
+
+def _advantage(table: StudyTable) -> str:
+    """Return that rows tried more settings, of which the best is better by chance."""
+    if all(row.reference_settings in (None, row.settings) for row in table.rows):
+        return ""
+    return (
+        f"Rows that tried another number of settings than {table.reference_text} show both "
+        "numbers; more settings are an advantage."
+    )
 
 
 def _test_set(cells: Sequence[Cell]) -> str:
