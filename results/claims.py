@@ -70,7 +70,7 @@ which covers the hypotheses of a paper that have one; the ELU paper's CIFAR-100 
 own. A hypothesis with fewer than {FEWEST} pairs is listed without a p and not counted. **A family grows** with
 each hypothesis that is run: a verdict here is of the date below, and a later one may differ. A study's own page
 corrects for its own table, and a probe that compares no pairs is judged by its own `rule` in `claims.yaml`.
-Intervals and p-values speak of seeds, on one test set and one split of the data. The sign-flip test is exact if
+Intervals and p-values cover other seeds, on one test set and one split of the data. The sign-flip test is exact if
 both sides have the same distribution, and approximate for the means of unlike ones.
 Differences of error are percentage points.
 """
