@@ -251,7 +251,7 @@ class _Derivatives:
         return float(wrong.double().mean())
 
     def _along(self, leaves: Sequence[Tensor]) -> float:
-        """Return the share of random directions along which derivatives differ; 0 up to one half."""
+        """Return the share of random directions with other derivatives; 0 up to one half."""
         right = 0
         for _ in range(DIRECTIONS):
             # Move off a kink.

@@ -154,7 +154,7 @@ class Task(Training, ABC):
         invalid = set(training_metrics) - set(allowed)
         if invalid:
             raise unknown("training metric", min(invalid), allowed)
-        building.check_given(network, optimizer=optimizer, scheduler=scheduler)
+        building.check_builders(network, optimizer=optimizer, scheduler=scheduler)
 
         # Build the network. Its activation modules are listed in the order of their construction.
         self.stream = streams.Stream(self.seed)
