@@ -272,6 +272,13 @@ def _of_member(batch: Batch, r: int) -> Batch:
 
 def stacked_quantity(quantities: Sequence[Quantity]) -> Quantity:
     """Stack the quantities of the R members into one."""
-    values = torch.stack([quantity.values for quantity in quantities])
-    weights = [quantity.weights for quantity in quantities if quantity.weights is not None]
-    return Quantity(values, torch.stack(weights) if weights else None)
+    values = []
+    weights = []
+    for quantity in quantities:
+        values.append(quantity.values)
+        if quantity.weights is not None:
+            weights.append(quantity.weights)
+
+    if not weights:
+        return Quantity(torch.stack(values))
+    return Quantity(torch.stack(values), torch.stack(weights))
