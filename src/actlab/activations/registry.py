@@ -1,14 +1,14 @@
 """The registry of activations, and factories that build them for networks.
 
 `register` adds an activation under a name, with its formula, its source and whether it is
-stochastic. `create` builds a module from a name and parameters; `factory` returns a `Factory`, which
-a network calls at each site. The functions at the end answer what is known of a module:
-`is_elementwise`, `has_surrogate_gradient` and `is_stochastic`.
+stochastic. `create` builds a module from a name and parameters. `factory` returns a `Factory`,
+which a network calls at each site. `is_elementwise`, `has_surrogate_gradient` and `is_stochastic`
+say what a module declares.
 
 The registry does not define activations: `deterministic`, `gates`, `learnt`, `stochastic` and
-`smooth` do. It does not import users' code either: `plugins` resolves names such as
-``package.module:Name`` and checks parameters. `replacement` exchanges the activations of a built
-network.
+`smooth` do. It does not import users' code: `plugins` resolves names such as
+``package.module:Name`` and checks parameters. It does not change networks: `replacement` exchanges
+the activations of a built network.
 """
 
 from __future__ import annotations

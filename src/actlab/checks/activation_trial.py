@@ -120,6 +120,8 @@ def try_activations(
 def _tried_runs(runs: Sequence[Run]) -> list[Run]:
     """Return a run for each value of each grid key, and the first run of each case."""
     run_by_case = {key_of(run): run for run in reversed(runs)}
+
+    # A run may be both.
     run_by_id = {}
     for run in (*of_each_value(runs), *reversed(run_by_case.values())):
         run_by_id[run.id] = run
@@ -177,6 +179,7 @@ def _without_activation(run: Run) -> str:
 
 def fault_of_creation(activation: activations.Activation) -> str | None:
     """Return why an activation cannot be imported or created, in one line; None if it can."""
+    # A user's code runs here for the first time.
     try:
         with calling():
             activations.factory(activation)
@@ -191,6 +194,8 @@ def fault_of(experiment: Experiment, name: str, batch: Batch | None = None) -> s
     Do not use the experiment afterwards: the trial adds hooks and gradients.
     """
     check_averaging(experiment.trainer)
+
+    # Only tasks have activations that can be tried.
     task = experiment.task
     if not isinstance(task, Task) or not task.activations:
         return None

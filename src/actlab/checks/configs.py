@@ -91,11 +91,16 @@ def check(study: Study) -> list[str]:
 
 
 def _notes_on_plan(study: Study, runs: Sequence[Run]) -> list[str]:
+    """Return the notes on the reference's form, and on replaced seeds."""
     from actlab.config import sections
 
-    forms = {note for _, note in OTHER_FORMS.values()}
-    notes = [note for note in study.notes if note in forms]
+    notes = []
+    forms = [note for _, note in OTHER_FORMS.values()]
+    for note in study.notes:
+        if note in forms:
+            notes.append(note)
 
+    # Runs share their notes.
     replaced_seeds: dict[str, None] = {}
     for run in runs:
         replaced_seeds |= dict.fromkeys(sections.replaced_seeds(run.config))
@@ -104,20 +109,22 @@ def _notes_on_plan(study: Study, runs: Sequence[Run]) -> list[str]:
 
 def _notes_on_tests(results: Results, runs: Sequence[Run]) -> list[str]:
     """Return a line for each metric of tests, if no callback evaluates them."""
+    # A third-party callback may evaluate them.
     for run in runs:
         callbacks = _callbacks(run.config)
         if callbacks is None or any("test" in getattr(k, "splits", ()) for k in callbacks):
             return []
 
-    names = dict.fromkeys(column.metric for column in results.columns)
-    notes = []
-    for metric in names:
-        if metric.startswith("test/"):
-            notes.append(
-                f"{metric} is in the table, but no callback records it. If your module does not "
-                f"record it either: {TESTED}"
+    # Several columns may have one metric.
+    notes: dict[str, None] = {}
+    for column in results.columns:
+        if column.metric.startswith("test/"):
+            note = (
+                f"{column.metric} is in the table, but no callback records it. If your module does "
+                f"not record it either: {TESTED}"
             )
-    return notes
+            notes[note] = None
+    return list(notes)
 
 
 def _notes_on_sources(runs: Sequence[Run]) -> list[str]:
@@ -182,6 +189,8 @@ def _check_config(run: Run) -> None:
     scheduler = class_of(get_dotted(run.config, "model.scheduler"))
     if str(scheduler).endswith(".ReduceLROnPlateau"):
         raise ActlabError(NO_PLATEAU)
+
+    # A registered activation is built, a user's activation is not.
     if run.activation is not None and not source:
         activations.factory(run.activation)
 
@@ -220,12 +229,13 @@ def _metrics(config: Mapping[str, Any]) -> set[str] | None:
         return None
 
     # Training records its losses.
-    train_names = ["loss", *(get_dotted(config, "model.training_metrics") or ())]
+    recorded = {"train/loss"}
+    for name in get_dotted(config, "model.training_metrics") or ():
+        recorded.add(f"train/{name}")
     if is_penalised:
-        train_names.append("penalised_loss")
+        recorded.add("train/penalised_loss")
     if get_dotted(config, "model.clean_training_loss", True):
-        train_names.append("clean_loss")
-    recorded = {f"train/{name}" for name in train_names}
+        recorded.add("train/clean_loss")
 
     # Each evaluated split has the metrics of the task.
     splits = ["val"]
@@ -238,6 +248,7 @@ def _metrics(config: Mapping[str, Any]) -> set[str] | None:
         if get_dotted(config, f"trainer.limit_{split}_batches", 1) != 0:
             recorded |= {f"{split}/{name}" for name in names}
 
+    # Activations may have learnt parameters.
     return recorded | _parameters(get_dotted(config, ACTIVATION))
 
 
@@ -254,6 +265,7 @@ def _has_penalty(config: Mapping[str, Any]) -> bool | None:
     if not has_l2 or optimizer is None:
         return has_l2
 
+    # Only classes of actlab and its libraries are imported.
     path = str(class_of(optimizer))
     if not is_known(path):
         return None
@@ -300,6 +312,7 @@ def made(probe: ProbePart) -> Any:
         if accepted is not None and name not in accepted:
             raise unknown("argument", name, accepted, f"In {title}, {probe.class_path}.")
 
+    # The probe checks the values.
     try:
         return kind(**probe.init_args)
     except TypeError as error:

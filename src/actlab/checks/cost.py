@@ -10,7 +10,6 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -103,10 +102,11 @@ def measure(
 
 
 def _built(configs: Mapping[Point, Mapping[str, Any]]) -> dict[Point, Experiment]:
-    """Build each config; configs that differ only in the model's arguments share Trainer and data."""
+    """Build each config; configs that differ only in a model's arguments share Trainer and data."""
     experiment_by_point: dict[Point, Experiment] = {}
     experiment_by_settings: dict[str, Experiment] = {}
     for point, config in configs.items():
+        # Tasks of one class are built with the Trainer and data of the first one.
         settings = canonical({**config, "model": class_of(config["model"])})
         if settings in experiment_by_settings:
             shared = experiment_by_settings[settings]
@@ -146,10 +146,16 @@ def state_of_machine(trials: Iterable[TimedTask]) -> dict[str, float]:
         below 1 if other programs occupied the cores.
     """
     state = {"load": os.getloadavg()[0], "cores": os.cpu_count() or 1}
-    cpu_trials = [trial for trial in trials if trial.device.type == "cpu"]
-    wall = sum(trial.wall for trial in cpu_trials)
+
+    # Add up the timings on the CPU.
+    wall = 0.0
+    cpu = 0.0
+    for trial in trials:
+        if trial.device.type == "cpu":
+            wall += trial.wall
+            cpu += trial.cpu
     if wall:
-        state["cpu_per_second"] = sum(trial.cpu for trial in cpu_trials) / wall
+        state["cpu_per_second"] = cpu / wall
     return state
 
 
@@ -160,6 +166,7 @@ def _timed(
     trials: dict[Point, TimedTask] = {}
     failed: set[Point] = set()
     accidents: dict[Point, str] = {}
+    # Each round times each point, so that a disturbance meets all points.
     start = time.monotonic()
     for number in range(rounds):
         if number > 1 and time.monotonic() - start > PATIENCE:
@@ -276,6 +283,7 @@ class TimedTask:
         assert isinstance(self.task, Task)
         clock = time.process_time if self.processor else time.perf_counter
 
+        # The next step of the stream has other random numbers.
         start = clock()
         self.task.stream.move(0, step)
         self.optimizer.zero_grad()
@@ -296,8 +304,12 @@ def in_parts(seconds: Sequence[float]) -> list[float]:
     Fewer than five rounds have a part each.
     """
     number = min(PARTS, len(seconds))
-    ends = [part * len(seconds) // number for part in range(number + 1)]
-    return [min(seconds[start:end]) for start, end in pairwise(ends)]
+    shortest = []
+    for part in range(number):
+        start = part * len(seconds) // number
+        end = (part + 1) * len(seconds) // number
+        shortest.append(min(seconds[start:end]))
+    return shortest
 
 
 def first_batch(experiment: Experiment) -> Batch:
@@ -314,6 +326,7 @@ def kept_for_backward(forward: Callable[[], Tensor], parameters: Iterable[Tensor
     storages_of_parameters = {p.untyped_storage().data_ptr() for p in parameters}
     bytes_by_storage: dict[int, int] = {}
 
+    # Autograd passes each tensor that it stores to the hook.
     def note(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         address = storage.data_ptr()

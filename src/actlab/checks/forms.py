@@ -51,6 +51,8 @@ def reason_against(experiment: Experiment) -> str | None:
 
 
 def _reason_of_trainer(trainer: pl.Trainer) -> str | None:
+    """Return a reason in the devices, the precision or the limits of a Trainer."""
+    # A stack trains on a single device, with float64 for its trial.
     if not isinstance(trainer.strategy, SingleDeviceStrategy):
         return "several devices, or a custom strategy"
     device = trainer.strategy.root_device
@@ -58,6 +60,8 @@ def _reason_of_trainer(trainer: pl.Trainer) -> str | None:
         return (
             f"the device {device.type} has no float64, in which stacks are compared with runs alone"
         )
+
+    # Members share neither the scale of a loss nor the order of batches.
     if getattr(trainer.precision_plugin, "scaler", None) is not None:
         return "a loss scaler shared by all members would couple them (precision 16)"
     if getattr(trainer, "overfit_batches", 0):
@@ -68,6 +72,7 @@ def _reason_of_trainer(trainer: pl.Trainer) -> str | None:
 def _reason_of_task(task: pl.LightningModule, device: torch.device) -> str | None:
     """Return a reason in the computations of a task, which no declaration would change."""
     if device.type == "cpu":
+        # Another order of summation gives other digits.
         if getattr(task, "ragged", False):
             return "its batches differ in size from run to run, and padding them would change sums"
         if isinstance(task, Task) and any(isinstance(m, _ConvNd) for m in task.modules()):
@@ -85,6 +90,8 @@ def _reason_of_declarations(trainer: pl.Trainer, data: pl.LightningDataModule) -
             f"{type(data).__name__} makes batches for one seed, as every datamodule but a "
             "TensorDataModule"
         )
+
+    # Callbacks and data declare that they support stacks.
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
         if type(callback) is not ModelCheckpoint and not getattr(callback, "stackable", False):
             return (

@@ -64,8 +64,12 @@ def find(runs: Sequence[Run], known_parts: Collection[str], root: Path) -> dict[
             if Path(source).exists():
                 left_out.append(Path(source).resolve())
         for key, code in code_by_part.items():
-            paths = set[Path]().union(*[watch.opened[file] for file in code])
-            files[key] = sorted(_name(path) for path in paths if _counts(path, left_out))
+            names = set()
+            for file in code:
+                for path in watch.opened[file]:
+                    if _counts(path, left_out):
+                        names.add(_name(path))
+            files[key] = sorted(names)
     return files
 
 
@@ -122,6 +126,7 @@ def _counts(path: Path, left_out: Sequence[Path]) -> bool:
     if not path.is_file() or path.suffix in _CODE:
         return False
 
+    # Installed files and caches are the same for every run.
     folders = [*left_out, cache_folder().resolve(), Path(sys.prefix), Path(sys.base_prefix)]
     if any(path.is_relative_to(folder) for folder in folders):
         return False

@@ -57,12 +57,13 @@ def report_rows(spec: Activation, report: Report) -> None:
 def measure(spec: Activation) -> Iterator[Property]:
     """Yield the properties of an activation, up to the first violated requirement."""
     make = partial(activations.factory(spec), WIDTH)
-    inputs = {kind: _normal(*shape) for kind, shape in SHAPES.items()}
 
     # Try inputs of each shape. Other rows are measured at the first accepted shape.
+    inputs = {}
     outputs = {}
-    for kind, example in inputs.items():
-        outputs[kind] = _tried(OUTPUT, _output, make, example)
+    for kind, shape in SHAPES.items():
+        inputs[kind] = _normal(*shape)
+        outputs[kind] = _tried(OUTPUT, _output, make, inputs[kind])
     kinds = sorted(inputs, key=lambda kind: not outputs[kind].ok)
     x = inputs[kinds[0]]
 
@@ -74,9 +75,10 @@ def measure(spec: Activation) -> Iterator[Property]:
     row = outputs[kinds[0]]._replace(text="; ".join(texts))
     yield row
 
+    # After a violated requirement, other rows would repeat the same fault.
     for name, function in ROWS.items():
         if row.required and row.ok is False:
-            return  # other rows would repeat the same fault
+            return
         row = _tried(name, function, make, x)
         yield row
     yield from _costs(make, x)

@@ -147,10 +147,12 @@ def dependence(runs: Sequence[Run], exact: bool) -> str | None:
     settings = {} if exact else DOUBLE
     close = 0.0 if exact else CLOSE
 
-    configs = [_shortened(run, **settings) for run in (runs[0], runs[-1])]
+    # A single run has a second one with another seed.
+    configs = [_shortened(runs[0], **settings), _shortened(runs[-1], **settings)]
     if len(runs) == 1:
         set_dotted(configs[1], SEED, runs[0].seed + 1)
 
+    # Train both together, then each alone.
     together = _watched(configs)
     for r, config in enumerate(configs):
         reason = _compare(_watched([config]), together, r, close)
@@ -244,7 +246,8 @@ def _first_difference_of_metrics(
 
 def _change(states: Sequence[Sequence[Mapping[str, Tensor]]], r: int) -> dict[str, Tensor]:
     """Return the change of a run's weights by training."""
-    before, after = (states_of_runs[r] for states_of_runs in states)
+    before = states[0][r]
+    after = states[1][r]
     return {name: value.double() - before[name] for name, value in after.items() if name in before}
 
 
@@ -265,7 +268,9 @@ def _first_difference(
     options: Any = {"rtol": close, "atol": close * max(largest, close), "equal_nan": True}
 
     for name, value in alone.items():
-        other = member[name].double()
-        if value.shape != other.shape or not torch.allclose(other, value.double(), **options):
+        member_value = member[name].double()
+        if value.shape != member_value.shape:
+            return name
+        if not torch.allclose(member_value, value.double(), **options):
             return name
     return None

@@ -66,10 +66,11 @@ def tried(run: Run, experiment: Experiment, batch: Batch | None) -> tuple[str | 
 
 def _forgotten(task: Task, resumed: Task, batch: Batch) -> str:
     """Return a line if a task with another's state dict computes other values, else nothing."""
+    # A first call changes the state, as a training step does.
     _digests(task, batch)
     resumed.load_state_dict(copy.deepcopy(task.state_dict()))
 
-    # Compare the calls of both.
+    # Compare the calls of both tasks.
     digests = _digests(task, batch)
     resumed_digests = _digests(resumed, batch)
     differing = []

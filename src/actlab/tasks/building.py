@@ -49,6 +49,7 @@ def check_builders(network: Any, **builders: Any) -> None:
             "network"
         )
 
+    # Optimisers and schedulers are classes or partials.
     for name, builder in builders.items():
         if builder is not None and not callable(builder):
             example = "such as functools.partial(torch.optim.SGD, lr=0.1)"
@@ -73,6 +74,7 @@ def checked_optimizer(task: Any, groups: Any) -> Optimizer:
     except (ValueError, TypeError) as error:
         raise ActlabError(f"model.optimizer: {one_line(error)}") from error
 
+    # Values must be finite, and set once.
     for name, value in optimizer.defaults.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise ActlabError(
@@ -95,6 +97,7 @@ def fuse(optimizers: Sequence[Optimizer], device: torch.device) -> None:
         settings = optimizer.defaults
         if type(optimizer) not in _FUSED or {settings["fused"], settings["foreach"]} != {None}:
             continue
+        # A checkpoint may come from another device.
         fused = True if device.type == "cuda" else None
         if optimizer.param_groups[0]["fused"] is fused:
             continue
@@ -235,6 +238,7 @@ def check_learning(loss: Tensor, task: pl.LightningModule) -> None:
     if task.trainer.world_size > 1:  # a strategy may have replaced the parameters
         return
 
+    # Compare with the parameters of all optimisers.
     optimised = set()
     for optimizer in task.trainer.optimizers:
         for group in optimizer.param_groups:
@@ -273,7 +277,7 @@ def fault_of_learning(loss: Tensor, optimised: Collection[int], module: nn.Modul
 
 
 def fault_of_made(module: nn.Module, names: Collection[str]) -> str | None:
-    """Return a message for a parameter without a name among ``names``, from before the first call."""
+    """Return a message for a parameter that is not among ``names``, from before the first call."""
     created = sorted({name for name, _ in module.named_parameters()} - {*names})
     if not created:
         return None
@@ -337,6 +341,7 @@ def materialise(network: nn.Module, input_shape: Sequence[int]) -> None:
     if nn.UninitializedParameter not in map(type, network.parameters()):
         return
 
+    # Embeddings take whole numbers.
     takes_tokens = any(isinstance(module, nn.Embedding) for module in network.modules())
     sample = torch.zeros(1, *input_shape, dtype=torch.long if takes_tokens else None)
     training = network.training
