@@ -36,6 +36,7 @@ def assemble(
     A single run may have its plain task instead: by default, if its network has no stacked forms.
     Sets the matmul backend of this process to the one for the network.
     """
+    # Build the first run, which tells whether there are stacked forms.
     first = experiments.build(
         copy.deepcopy(dict(configs[0])), callbacks=[recorder], default_root_dir=str(path)
     )
@@ -45,6 +46,8 @@ def assemble(
         stacked = len(configs) > 1 or (isinstance(task, Task) and has_forms(task))
     if not stacked:
         return first
+
+    # Add the tasks of the other runs.
     assert isinstance(task, Task)  # no other can be stacked
     tasks = [task, *build_tasks(configs[1:], first)]
     return stack_of(tasks, first, [config[sections.SEED] for config in configs])

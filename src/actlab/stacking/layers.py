@@ -78,6 +78,7 @@ def form_of(layer: nn.Module) -> Form | None:
         if any(getattr(layer_type, name) is not getattr(kind, name) for name in _METHODS):
             continue
 
+        # A composite module with tensors of its own has no form.
         form, applies = _FORMS[kind]
         tensors = [*layer.parameters(recurse=False), *layer.buffers(recurse=False)]
         if (form is walked and tensors) or not applies(layer):
@@ -92,6 +93,8 @@ def stack(members: Sequence[nn.Module], stream: Stream) -> nn.Module:
     form = form_of(member)
     if form is not None:
         return form(members, stream)
+
+    # Call any other module once if this is the same, else member by member.
     if acts_on_all_at_once(members):
         seeding_hooks.attach_like(member, stream)
         return Elementwise(member, stream)
@@ -258,6 +261,7 @@ class StackedLayerNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """y_r = normalised x_r ⊙ gain_r + bias_r."""
+        # Gain and bias of a run broadcast over its samples.
         axes = [1] * (x.dim() - 1 - len(self.shape))
         y = self.normalised(x)
         if self.weight is not None:
@@ -297,10 +301,13 @@ def _behind_run_axis(axis: int) -> int:
 @stacked_form(Dropout)
 def stacked_dropout(members: Sequence[Dropout], stream: Stream) -> Dropout:
     """Return one dropout layer for all runs, with one probability per run if they differ."""
+    # Equal probabilities are a single number, as in a member.
     rates = [float(m.p) for m in members]
     p: float | Tensor = rates[0]
     if len(set(rates)) > 1:
         p = torch.tensor(rates, dtype=torch.float64).view(-1, 1)
+
+    # It draws at the site of the members, for all runs.
     dropout = Dropout(p, members[0].setting)
     dropout.uniform.stream = stream
     dropout.uniform.site = members[0].uniform.site
@@ -349,6 +356,8 @@ class Elementwise(nn.Module):
         if not padding or self.stream.part != (0, 1):
             y: Tensor = self.activation(x)
             return y
+
+        # Pad, and cut off the padding.
         rows = F.pad(x.flatten(1), (0, padding))
         y = self.activation(rows)
         return y[:, :numbers].reshape(x.shape)
@@ -389,6 +398,8 @@ def reason_against(network: nn.Module, activation_modules: Sequence[nn.Module] =
         return None
     if activations.is_elementwise(network):
         return None
+
+    # A small module without a form is called member by member.
     name = type(network).__name__
     form = form_of(network)
     if form is None:
@@ -404,6 +415,7 @@ def reason_against(network: nn.Module, activation_modules: Sequence[nn.Module] =
             f"{name} may draw random numbers; declare 'stochastic = False' on the class if it does "
             "not"
         )
+    # A tied weight is a parameter of two modules.
     tensors: list[nn.Parameter] = []
     for part in network.modules():
         tensors += part.parameters(recurse=False)

@@ -81,6 +81,7 @@ def call(network: nn.Module, *inputs: Tensor, shared: bool = False) -> Tensor:
     def call_member(tensors: dict[str, Tensor], *member_inputs: Tensor) -> Any:
         return functional_call(network, tensors, member_inputs)
 
+    # The error of torch is shortened to its first sentence.
     try:
         with _plain_attention():
             output: Tensor = vmap(call_member, axes, randomness="error")(state, *inputs)

@@ -39,6 +39,8 @@ class StackedNetwork(nn.Module):
         """Return the outputs of all members; ``shared`` inputs have no run axis."""
         if self.mapped:
             return mapping.call(self.layers, *inputs, shared=shared)
+
+        # Stacked forms expect the run axis.
         if shared:
             inputs = tuple(x.expand(self.size, *x.shape) for x in inputs)
         output: Tensor = self.layers(*inputs)

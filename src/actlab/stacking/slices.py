@@ -99,6 +99,7 @@ class Slices:
     def penalty(self) -> Tensor:
         """Return ½·decay·Σw² of each run, ``(R,)``; see `actlab.optim.penalty`."""
         penalties = next(iter(self._runs)).new_zeros(self.size)
+        # The members of a group have the same decay.
         for group in self.optimizer.param_groups:
             if not group["weight_decay"]:
                 continue
@@ -137,6 +138,8 @@ class Slices:
             if gradient is None:
                 continue
             parameter.grad = None
+
+            # Slices of a padded parameter have rows of numbers.
             if parts[0].shape[1:] != parameter.shape[1:]:
                 gradient = _padded(gradient)
             for part in parts:
@@ -156,6 +159,8 @@ def _in_whole_vectors(parameter: nn.Parameter) -> Tensor:
     numbers = values[0].numel()
     if numbers % WHOLE == 0:
         return values
+
+    # The parameter becomes a view of the padded numbers.
     rows = _padded(values)
     parameter.data = rows[:, :numbers].view(values.shape)
     return rows

@@ -57,6 +57,8 @@ class StackedTask(Training):
         reason = reason_against(members[0])
         if reason:
             raise ActlabError(f"{type(members[0]).__name__} cannot be stacked: {reason}")
+
+        # Join the networks, which draw random numbers as the members do.
         self._members = list(members)  # a plain list: their parameters live in the stack
         self.stream = Stream([m.seed for m in members])
         self.stream.reserve(members[0].stream.sites)
@@ -79,6 +81,7 @@ class StackedTask(Training):
                 f"a stack of {type(first).__name__} on {devices} devices: its batches differ in "
                 "size. Set trainer.devices to 1, or train the runs one by one"
             )
+
         for member in self.members:
             member.trainer = self.trainer
         super().setup(stage)
@@ -88,6 +91,7 @@ class StackedTask(Training):
         super().record_update(loss, measured, batch_idx)
         if not self.loggers_of or not self.logs_update(batch_idx):
             return
+
         losses = measured["train/loss"][0].tolist()
         for r, logger in self.loggers_of.items():
             metrics = {STEP_LOSS: losses[r], "epoch": self.current_epoch}
