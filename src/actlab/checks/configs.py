@@ -34,7 +34,7 @@ from actlab.studies.schema import ProbePart
 from actlab.studies.study_folder import StudyFolder
 
 CHECKED_TRIALS = 8  # of a search at each grid point; each takes 25 ms
-_KNOWN = ("actlab", "pytorch_lightning", "lightning", "torch", "torchmetrics")
+_LIBRARIES = ("actlab", "pytorch_lightning", "lightning", "torch", "torchmetrics")
 
 
 def check(study: Study) -> list[str]:
@@ -158,7 +158,7 @@ def _callbacks(config: Mapping[str, Any]) -> list[Any] | None:
     callbacks = get_dotted(config, "trainer.callbacks") or ()
     paths = [str(class_of(callback)) for callback in as_list(callbacks)]
     for path in paths:
-        if "." not in path or not is_known(path):
+        if "." not in path or not _is_library_class(path):
             return None
     return [locate(path) for path in paths]
 
@@ -222,7 +222,7 @@ def _metrics(config: Mapping[str, Any]) -> set[str] | None:
     callbacks = _callbacks(config)
     is_penalised = _has_penalty(config)
     path = str(get_dotted(config, "model.class_path"))
-    if is_penalised is None or callbacks is None or not ("." in path and is_known(path)):
+    if is_penalised is None or callbacks is None or not ("." in path and _is_library_class(path)):
         return None
     task = locate(path)
     if not (isinstance(task, type) and issubclass(task, Task)):
@@ -267,7 +267,7 @@ def _has_penalty(config: Mapping[str, Any]) -> bool | None:
 
     # Only classes of actlab and its libraries are imported.
     path = str(class_of(optimizer))
-    if not is_known(path):
+    if not _is_library_class(path):
         return None
     kind = find(path, (Optimizer,), "model.optimizer")
     settings = get_dotted(config, "model.optimizer.init_args") or {}
@@ -293,12 +293,12 @@ def _parameters(activation: Any) -> set[str]:
     return names
 
 
-def is_known(path: str) -> bool:
+def _is_library_class(path: str) -> bool:
     """Return whether a class belongs to actlab or its libraries.
 
     Importing such a class runs no code of users.
     """
-    return path.partition(".")[0] in _KNOWN or "." not in path
+    return path.partition(".")[0] in _LIBRARIES or "." not in path
 
 
 def made(probe: ProbePart) -> Any:

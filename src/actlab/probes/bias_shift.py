@@ -261,10 +261,11 @@ class Sums:
         # The last row and column belong to the bias, for which ã is 1
         with_bias = columns == size - 1
         sums = self.pairs[with_bias][:-1]
-        second = full[:, :-1, :-1]
-        first = full[:, :-1, -1]
+        second_moments = full[:, :-1, :-1]
+        first_moments = full[:, :-1, -1]
         weights = full[:, -1, -1]
-        return theory.Moments(A=second, b=first, c=weights, mean=sums / self.samples)
+        mean = sums / self.samples
+        return theory.Moments(second_moments, first_moments, weights, mean)
 
 
 def measure(sums: Sums) -> dict[tuple[str, str], float]:

@@ -74,11 +74,12 @@ class StackedTask(Training):
 
     def setup(self, stage: str) -> None:
         """Give the members the Trainer, because their quantities may depend on the epoch."""
-        first = self.members[0]
+        prototype = self.members[0]
         devices = self.trainer.world_size
-        if first.ragged and devices > 1:  # each run's part of a batch would have its own offset
+        # Each run's part of a batch would have its own offset.
+        if prototype.ragged and devices > 1:
             raise ActlabError(
-                f"a stack of {type(first).__name__} on {devices} devices: its batches differ in "
+                f"a stack of {type(prototype).__name__} on {devices} devices: its batches differ in "
                 "size. Set trainer.devices to 1, or train the runs one by one"
             )
 
@@ -129,8 +130,8 @@ class StackedTask(Training):
     @calling()
     def measured(self, batch: Batch, shared: bool, split: str | None = None) -> dict[str, Quantity]:
         """Return the quantities of a batch, with values ``(R, B, *)``; see `Training.measured`."""
-        first = self.members[0]
-        first.training = self.training
+        prototype = self.members[0]
+        prototype.training = self.training
         batch = as_batch(batch)
         by_run = batch
         if shared:
@@ -138,8 +139,8 @@ class StackedTask(Training):
 
         # Measure all members.
         output = None
-        if first.sees_network:
-            quantities = with_gradients(first, self.network, by_run)
+        if prototype.sees_network:
+            quantities = with_gradients(prototype, self.network, by_run)
         else:
             output = self._outputs(batch, by_run)
             quantities = self._quantities(output, by_run)
@@ -156,10 +157,10 @@ class StackedTask(Training):
 
     def _outputs(self, batch: Batch, by_run: Batch) -> Tensor:
         """Return the outputs for a batch; ``by_run`` is the batch itself, or is expanded."""
-        first = self.members[0]
+        prototype = self.members[0]
         shared = batch is not by_run
-        if getattr(first.inputs, "takes_run_axis", False):
-            inputs = first.inputs(batch)
+        if getattr(prototype.inputs, "takes_run_axis", False):
+            inputs = prototype.inputs(batch)
         else:
             inputs_by_run = []
             for r, member in enumerate(self.members):
@@ -170,9 +171,9 @@ class StackedTask(Training):
         return output
 
     def _quantities(self, output: Tensor, batch: Batch) -> dict[str, Quantity]:
-        first = self.members[0]
-        if first.measures_all:
-            return first.quantities(output, batch)
+        prototype = self.members[0]
+        if prototype.measures_all:
+            return prototype.quantities(output, batch)
 
         # Measure the members one by one.
         measured = []

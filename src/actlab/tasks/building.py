@@ -156,6 +156,7 @@ def total(task: pl.LightningModule, by: By) -> int:
         ActlabError: the Trainer has no such limit.
     """
     trainer = task.trainer
+    number: float | None
     if by == "epoch":
         number = trainer.max_epochs
         limit = "trainer.max_epochs"
@@ -301,12 +302,12 @@ def _tensors(value: Any) -> Iterator[Tensor]:
 def _leaves(loss: Tensor) -> Iterator[Tensor]:
     """Yield the leaves of a loss's graph."""
     waiting = [loss.grad_fn]
-    seen: set[Any] = set()
+    visited: set[Any] = set()
     while waiting:
         node = waiting.pop()
-        if node is None or node in seen:
+        if node is None or node in visited:
             continue
-        seen.add(node)
+        visited.add(node)
         waiting += [inner for inner, _ in node.next_functions]
         leaf = getattr(node, "variable", None)
         if leaf is not None:
