@@ -137,7 +137,7 @@ def test_the_page_draws_what_the_figures_draw(written):
         "relu",
         pytest.approx(4.05),
     )
-    assert [unit["light"] for unit in figure["units"]] == list(
+    assert [entry["light"] for entry in figure["legend"]] == list(
         style.colours(["gelu_tanh", "relu", "elu"]).values()
     )
     assert figure["kinds"] == ["held out", "training", "published", "bands"]
@@ -162,7 +162,7 @@ def test_text_of_users_stays_text(written):
     assert HOSTILE in page.text("pre")
     assert "</script><img src=x onerror=alert(2)>" in page.text("p")
     (figure,) = page.figures
-    assert figure["units"][2]["label"] == HOSTILE
+    assert figure["legend"][2]["label"] == HOSTILE
     assert figure["panels"][0]["title"] == "</script><b>plain"
 
 
