@@ -33,8 +33,8 @@ from actlab.studies.groups import of_each_value
 from actlab.studies.plan import Run
 from actlab.tasks import Task
 from actlab.tasks.building import fault_of_learning, fault_of_made
+from actlab.tasks.evaluation import Batch
 from actlab.tasks.randomness import is_random
-from actlab.tasks.training import Batch
 
 SAMPLES = 8
 InputState = tuple[Tensor, int]  # before a call; see `state_of`

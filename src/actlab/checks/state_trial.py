@@ -25,7 +25,7 @@ from actlab.runtime.third_party import calling
 from actlab.stacking.building import build_tasks
 from actlab.studies.plan import Run
 from actlab.tasks import Task
-from actlab.tasks.training import Batch
+from actlab.tasks.evaluation import Batch
 
 Digests = dict[str, str]
 """Digests of inputs and outputs of calls of a network, in the order of the calls, by a text."""
