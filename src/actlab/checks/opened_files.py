@@ -64,12 +64,7 @@ def find(runs: Sequence[Run], known_parts: Collection[str], root: Path) -> dict[
             if Path(source).exists():
                 left_out.append(Path(source).resolve())
         for key, code in code_by_part.items():
-            names = set()
-            for file in code:
-                for path in watch.opened[file]:
-                    if _counts(path, left_out):
-                        names.add(_name(path))
-            files[key] = sorted(names)
+            files[key] = watch.names(code, left_out)
     return files
 
 
@@ -89,6 +84,15 @@ class _Watch:
             yield
         finally:
             self._active = False
+
+    def names(self, code: Collection[str], left_out: Sequence[Path]) -> list[str]:
+        """Return the names of the data files that some files of code have opened."""
+        names = set()
+        for file in code:
+            for path in self.opened[file]:
+                if _counts(path, left_out):
+                    names.add(_name(path))
+        return sorted(names)
 
     def _note(self, event: str, arguments: tuple[Any, ...]) -> None:
         # Only files that are opened by path, for reading.

@@ -308,16 +308,10 @@ def caption(results: Results, panels: Sequence[Panel], fixed: Mapping[str, Any])
         sentences.append(f"Drawn at {_in_words(results, fixed)}.")
 
     # Lines that are absent or end early
-    absent_labels = []
-    cut: dict[str, None] = {}
-    for panel in panels:
-        absent_labels.append(", ".join(panel.absent))
-        for line in panel.lines:
-            if panel.over_epochs and line.curve.cut:
-                cut[line.label] = None
-    absent = _with_titles(titles, absent_labels)
+    absent = _with_titles(titles, [", ".join(panel.absent) for panel in panels])
     if absent:
         sentences.append(f"Without a run there, so not drawn: {'; '.join(absent)}.")
+    cut = _cut_labels(panels)
     if cut:
         sentences.append(f"A line ends where the first of its runs has ended: {', '.join(cut)}.")
 
@@ -345,6 +339,16 @@ def _lines_of(panels: Iterable[Panel]) -> list[Line]:
     for panel in panels:
         lines += panel.lines
     return lines
+
+
+def _cut_labels(panels: Iterable[Panel]) -> list[str]:
+    """Return the labels of lines over epochs that end early."""
+    labels: dict[str, None] = {}
+    for panel in panels:
+        for line in panel.lines:
+            if panel.over_epochs and line.curve.cut:
+                labels[line.label] = None
+    return list(labels)
 
 
 def _selected_texts(panels: Iterable[Panel]) -> list[str]:

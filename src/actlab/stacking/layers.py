@@ -394,9 +394,8 @@ def reason_against(network: nn.Module, activation_modules: Sequence[nn.Module] =
     A module without a stacked form is called member by member, which saves no time: allowed for
     activations and small layers.
     """
-    if any(network is activation for activation in activation_modules):
-        return None
-    if activations.is_elementwise(network):
+    is_activation = any(network is activation for activation in activation_modules)
+    if is_activation or activations.is_elementwise(network):
         return None
 
     # A small module without a form is called member by member.

@@ -42,14 +42,13 @@ class Slices:
         self._names = member_names(network)
         self._column_by_name: dict[str, int] = {}  # by the name in a member
         member_kinds = optim.kinds(members[0].network, members[0].activations)
+        self._rows: dict[str, Tensor] = {}
         kinds = {}
-        for name, (inner, _) in self._names.items():
+        for name, (inner, owner) in self._names.items():
             kinds[name] = member_kinds[inner]
             self._column_by_name.setdefault(inner, len(self._column_by_name))
 
-        # Store the numbers of each member in whole vectors.
-        self._rows: dict[str, Tensor] = {}
-        for name, (_, owner) in self._names.items():
+            # Store the numbers of each member in whole vectors.
             if owner is None:
                 self._rows[name] = _in_whole_vectors(network.get_parameter(name))
         for r, member in enumerate(members):

@@ -80,8 +80,8 @@ class StackedTask(Training):
         # Each run's part of a batch would have its own offset.
         if prototype.ragged and devices > 1:
             raise ActlabError(
-                f"a stack of {type(prototype).__name__} on {devices} devices: its batches differ in "
-                "size. Set trainer.devices to 1, or train the runs one by one"
+                f"a stack of {type(prototype).__name__} on {devices} devices: its batches differ "
+                "in size. Set trainer.devices to 1, or train the runs one by one"
             )
 
         for member in self.members:
