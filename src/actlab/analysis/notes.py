@@ -239,13 +239,25 @@ def _lacking(table: StudyTable, results: Results, number: int) -> list[str]:
 
 
 def _interval_text(table: StudyTable, cells: Sequence[Cell]) -> str:
-    """Return what the brackets after a median contain."""
+    """Return what the brackets after a median contain, and other values of the cells."""
+    meanings = _bracket_meanings(cells)
+    if not meanings:
+        return ""
+
+    text = f"Medians over seeds; in brackets {' or '.join(meanings)}."
+    if table.diverged:
+        text += " A diverged run counts as the worst value."
+    if any(cell.mean is not None for cell in cells):
+        text += " ±: mean and standard deviation over runs (n - 1)."
+    return text
+
+
+def _bracket_meanings(cells: Sequence[Cell]) -> list[str]:
+    """Return what brackets after a median mean: an interval, a range of the runs, or either."""
     # Few runs have a range in place of an interval.
     coverages: dict[int, float] = {}
-    has_range = has_mean = False
+    has_range = False
     for cell in cells:
-        if cell.mean is not None:
-            has_mean = True
         if cell.n > 1 and cell.interval:
             if cell.interval.kind == "range":
                 has_range = True
@@ -261,16 +273,7 @@ def _interval_text(table: StudyTable, cells: Sequence[Cell]) -> str:
         meanings.append(f"{INTERVAL} ({', '.join(parts)})")
     if has_range:
         meanings.append(f"the range of the runs (fewer than {FEWEST} give no interval)")
-    if not meanings:
-        return ""
-
-    # Explain other values of the cells.
-    text = f"Medians over seeds; in brackets {' or '.join(meanings)}."
-    if table.diverged:
-        text += " A diverged run counts as the worst value."
-    if has_mean:
-        text += " ±: mean and standard deviation over runs (n - 1)."
-    return text
+    return meanings
 
 
 def _selection(table: StudyTable, results: Results) -> str:
@@ -368,19 +371,8 @@ def _tests(table: StudyTable, cells: Sequence[Cell]) -> str:
     if not tested:
         return ""
 
-    # Which comparisons there are
-    primary = table.correction("primary").comparisons
-    secondary = table.correction("secondary").comparisons
-    column = table.rows[0].primary
-    text = ""
-    if primary:
-        comparisons = plural(primary, "comparison")
-        text = f"Primary: {comparisons} of {column.name} with {table.reference_text}. "
-    if primary and secondary:
-        text += "The other is" if secondary == 1 else f"The other {secondary} are"
-        text += " secondary, and corrected as a family apart. "
-
     # No pair of sides has ended.
+    text = _families(table)
     if all(cell.p is None for cell in tested):
         text += "A comparison has a p when all its planned runs have ended, "
         return f"{text}with {FEWEST} pairs or more."
@@ -414,6 +406,22 @@ def _tests(table: StudyTable, cells: Sequence[Cell]) -> str:
     if correlations:
         text += f" Values of one seed correlate by {median(correlations):+.2f} (median)."
     return f"{text} Intervals and p speak of seeds, on one test set and one split of the data."
+
+
+def _families(table: StudyTable) -> str:
+    """Return how many comparisons are primary, and how many secondary."""
+    primary = table.correction("primary").comparisons
+    secondary = table.correction("secondary").comparisons
+    if not primary:
+        return ""
+
+    column = table.rows[0].primary
+    comparisons = plural(primary, "comparison")
+    text = f"Primary: {comparisons} of {column.name} with {table.reference_text}. "
+    if secondary:
+        text += "The other is" if secondary == 1 else f"The other {secondary} are"
+        text += " secondary, and corrected as a family apart. "
+    return text
 
 
 def _untested(table: StudyTable, cells: Sequence[Cell]) -> str:
