@@ -191,7 +191,8 @@ class Study(Side):
         while len(further := self._further(had)) < (self.expected or math.inf):
             if self.process.poll() is not None or time.time() - start > PATIENCE:
                 raise RuntimeError(
-                    f"the study has ended, or hangs:\n{Path(self.log.name).read_text(encoding='utf-8')}"
+                    "the study has ended, or hangs:\n"
+                    f"{Path(self.log.name).read_text(encoding='utf-8')}"
                 )
             time.sleep(POLL)
             self._look()

@@ -255,7 +255,8 @@ def tables(known: dict[str, dict[str, float]]) -> str:
         if name.startswith("difference"):
             effect, _, pairs = name.removeprefix("difference ").partition(":")
             lines.append(
-                f"| {effect} | {pairs} | {' | '.join(f'{100 * cell[one]:.1f} %' for one in outcomes)} |"
+                f"| {effect} | {pairs} | "
+                f"{' | '.join(f'{100 * cell[one]:.1f} %' for one in outcomes)} |"
             )
     lines += ["", "| pilot | pairs advised (median) | power |", "|---:|---:|---:|"]
     for name, cell in known.items():

@@ -208,8 +208,8 @@ def _side(h: Hypothesis, side: Any, runs: pd.DataFrame, column: str) -> pd.Serie
         seed = twice.index[0]
         number = values.index.tolist().count(seed)
         raise SystemExit(
-            f"results/{h.study}/values.csv: {h.of} {side} has {number} values of seed {seed}, and a pair takes "
-            "one: choose by 'where' in claims.yaml, or give the stage that compares"
+            f"results/{h.study}/values.csv: {h.of} {side} has {number} values of seed {seed}, "
+            "and a pair takes one: choose by 'where' in claims.yaml, or give the stage that compares"
         )
     return values
 
@@ -275,8 +275,9 @@ class Family:
         self.size = sum(h.p is not None for h in tested)
         if self.size != self.judged["hypotheses"]:
             raise SystemExit(
-                f"results/claims.yaml, {self.name}: {self.size} hypotheses have a p-value, and 'judged' says "
-                f"{self.judged['hypotheses']} on {self.judged['date']}; give the number and date of the change"
+                f"results/claims.yaml, {self.name}: {self.size} hypotheses have a p-value, and "
+                f"'judged' says {self.judged['hypotheses']} on {self.judged['date']}; give the "
+                "number and date of the change"
             )
         self.of = {
             claim["id"]: [h for h in tested if h.claim == claim["id"]] for claim in self.claims
@@ -294,9 +295,10 @@ class Family:
         text += ["| id | section | claim | verdict | by |", "|---|---|---|---|---|"]
         for claim in self.claims:
             name, by = claim["id"], _by(claim, self.of[claim["id"]])
-            text += [
-                f"| {name} | {claim['section']} | {claim['claim']} | **{self.verdicts[name]}** | {by} |"
-            ]
+            text.append(
+                f"| {name} | {claim['section']} | {claim['claim']} | "
+                f"**{self.verdicts[name]}** | {by} |"
+            )
         text += [
             "",
             f"| claim | study | quantity | hypothesis | {' | '.join(OUTCOME)} |",
@@ -312,8 +314,8 @@ class Family:
         lacking = f"; {others} more are listed without one" * bool(others)
         lacking += f", and {planned} have no study yet" * bool(planned)
         return (
-            f"{len(self.claims)} claims, judged on {self.judged['date']}, when {self.size} hypotheses had a "
-            f"p-value{lacking}."
+            f"{len(self.claims)} claims, judged on {self.judged['date']}, when {self.size} "
+            f"hypotheses had a p-value{lacking}."
         )
 
 
@@ -357,7 +359,8 @@ def _named(key: str, value: Any) -> str:
     """Return the value of a key in words: ``GELU``, ``dropout 0.5``, ``batch_norm true``."""
     if isinstance(value, str):
         return NAMES.get(value, value)
-    return f"{key.rpartition('.')[2]} {str(value).lower() if isinstance(value, bool) else format(value, 'g')}"
+    text = str(value).lower() if isinstance(value, bool) else format(value, "g")
+    return f"{key.rpartition('.')[2]} {text}"
 
 
 OUTCOME = ("pairs", "difference", "interval", "p", "p, Holm", "verdict")

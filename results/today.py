@@ -184,7 +184,10 @@ def page(losses: Array, rates: Array) -> str:
         for names in (("identity",), ("sine",), ("identity", "elu"))
     }
     least, most = ratio_interval(losses, activations=True)
-    heads = "activation | loss, plain and gated | rates | to GELU, plain | to GELU, gated | D | p | p, Holm"
+    heads = (
+        "activation | loss, plain and gated | rates | to GELU, plain | to GELU, gated | D | "
+        "p | p, Holm"
+    )
     lines = [
         HEAD,
         f"GELU itself: {gelu[0]:.3f} plain, {gelu[1]:.3f} gated; {losses.shape[-1]} seeds.",
@@ -205,16 +208,17 @@ def page(losses: Array, rates: Array) -> str:
     more = sum(row.verdict.startswith("farther") for row in rows)
     lines += [
         "",
-        f"**Of {len(rows)} activations {less} come significantly closer to GELU where a gate multiplies them, "
-        f"{more} move away.** The standard deviation over the {len(NAMES)} activations of their mean losses is "
-        f"{plain:.3f} nats plain and {gated:.3f} gated: **a ratio of {ratio:.2f}**, interval of 95 % by "
-        f"{DRAWS:,} resamples of the seeds {low:.2f} to {high:.2f}. It depends on the list: without the "
-        f"identity it is {fewer['identity',]:.2f}, without sine {fewer['sine',]:.2f}, without identity and ELU "
-        f"{fewer['identity', 'elu']:.2f}, and {least:.2f} to {most:.2f} where activations are resampled too; "
-        "none of these was stated before.",
+        f"**Of {len(rows)} activations {less} come significantly closer to GELU where a gate "
+        f"multiplies them, {more} move away.** The standard deviation over the {len(NAMES)} "
+        f"activations of their mean losses is {plain:.3f} nats plain and {gated:.3f} gated: "
+        f"**a ratio of {ratio:.2f}**, interval of 95 % by {DRAWS:,} resamples of the seeds "
+        f"{low:.2f} to {high:.2f}. It depends on the list: without the identity it is "
+        f"{fewer['identity',]:.2f}, without sine {fewer['sine',]:.2f}, without identity and ELU "
+        f"{fewer['identity', 'elu']:.2f}, and {least:.2f} to {most:.2f} where activations are "
+        "resampled too; none of these was stated before.",
         "",
-        "This speaks of a decoder of 135,000 parameters, 800 updates and one test passage of 16,640 bytes, and "
-        "of seeds, not of other texts or sizes.",
+        "This speaks of a decoder of 135,000 parameters, 800 updates and one test passage of "
+        "16,640 bytes, and of seeds, not of other texts or sizes.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -71,6 +71,7 @@ class SuiteTimes:
         for name, seconds in _largest(self.tests)[:SLOWEST]:
             terminalreporter.write_line(f"{seconds:7.1f}  {name}")
         terminalreporter.write_line(
-            f"{sum(folders.values()):.0f} processor seconds in {time.monotonic() - self.started:.0f} s; "
+            f"{sum(folders.values()):.0f} processor seconds in "
+            f"{time.monotonic() - self.started:.0f} s; "
             f"budget of the default suite: {BUDGET} s alone on two idle cores"
         )

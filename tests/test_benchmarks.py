@@ -92,7 +92,10 @@ FACTS = {"finished", "device", "torch", "cuda", "commit", "dtype", "date"}
         (
             ["cifar"],
             "cuda",
-            "'cifar' is no part: give some of tests, mnist, convnet, resnet, gpt, blocks, correct, epochs",
+            (
+                "'cifar' is no part: give some of tests, mnist, convnet, resnet, gpt, "
+                "blocks, correct, epochs"
+            ),
         ),
         (["--cifar10", "nowhere"], "cuda", "--cifar10 nowhere: no such folder"),
         (["resnet"], "cuda", "resnet: give the folder of CIFAR-10 by --cifar10 FOLDER"),

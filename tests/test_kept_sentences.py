@@ -152,9 +152,8 @@ def of_speed() -> list[str]:
         r"(\d+) minutes of processor time for training, about (\d+) for the probes", text
     )
     return [
-        "the bias shift took {} minutes of processor time to train and about {} for its probes".format(
-            *said
-        )
+        "the bias shift took {} minutes of processor time to train "
+        "and about {} for its probes".format(*said)
     ]
 
 
@@ -534,10 +533,12 @@ def test_verdicts_on_functions_of_coordinates_are_those_of_the_tables():
     psnr = {unit: abs(cell(IMAGE, PSNR, unit)["paired"]["mean"]) for unit in (*TODAY, "gauss")}
     for words in (
         f"is {error['sine']} times GELU's (",
-        "Mish has {mish} times GELU's error, tanh {tanh} and ReLU² {relu_squared} times (each".format(
-            **error
+        "Mish has {mish} times GELU's error, tanh {tanh} "
+        "and ReLU² {relu_squared} times (each".format(**error),
+        (
+            f"sine is better by {psnr['sine']:.1f} dB (9.9 to 10.1), the Gaussian by "
+            f"{psnr['gauss']:.1f} where"
         ),
-        f"sine is better by {psnr['sine']:.1f} dB (9.9 to 10.1), the Gaussian by {psnr['gauss']:.1f} where",
         f"tanh by {psnr['tanh']:.1f} (each",
         f"are worse by {short(psnr['relu'], 2)} to {psnr['relu_squared']:.2f}, and",
     ):

@@ -108,7 +108,10 @@ def test_wheel_has_the_licence_and_is_small(wheel):
 
 @pytest.mark.slow  # a fresh environment; by default the files in the wheel are compared
 def test_installed_package_is_the_wheels_and_finds_a_study_by_name(installed, tmp_path):
-    code = "from actlab.storage import resources as r; print(r.__file__, r.config_file('demo', 'configs/studies'))"
+    code = (
+        "from actlab.storage import resources as r; "
+        "print(r.__file__, r.config_file('demo', 'configs/studies'))"
+    )
     for path in run(installed / "python", "-c", code, cwd=tmp_path).split():
         assert Path(path).is_relative_to(installed.parent)
 

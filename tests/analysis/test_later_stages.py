@@ -168,7 +168,9 @@ def test_a_selection_by_another_rule_is_rejected(tmp_path, rule):
     run_all(plan, tmp_path)
     with pytest.raises(
         DamagedError,
-        match=f"by the min of the best val/loss, not the {rule.mode} of the best {rule.metric}: del",
+        match=(
+            f"by the min of the best val/loss, not the {rule.mode} of the best {rule.metric}: del"
+        ),
     ):
         opening.opened(StudyFolder(replace(plan, select=rule), tmp_path))
 

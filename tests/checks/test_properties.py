@@ -10,8 +10,9 @@ from actlab.checks.rows import NAMES
 
 DIFFERENCES = "gradient against differences"
 BEND = (
-    "pictures: shape and dtype of the input, finite, as declared; vectors: returned shape (1, 24, 64, 24) for "
-    "an input of shape (64, 24): return a tensor of that shape; sequences: raises RuntimeError"
+    "pictures: shape and dtype of the input, finite, as declared; vectors: returned "
+    "shape (1, 24, 64, 24) for an input of shape (64, 24): return a tensor of that shape; "
+    "sequences: raises RuntimeError"
 )
 
 
@@ -150,7 +151,10 @@ def test_the_rows_of_higher_derivatives_name_a_wrong_one(programs, name, row, te
         (
             "Low",
             {
-                "state": "1 learnt parameters, 0 numbers in buffers; tensors in bfloat16: studies raise them"
+                "state": (
+                    "1 learnt parameters, 0 numbers in buffers; "
+                    "tensors in bfloat16: studies raise them"
+                )
             },
         ),
         (

@@ -392,7 +392,10 @@ DATA = "data: {class_path: actlab.datamodules.MNISTDataModule}"
         (f"{HEAD}}}\n{DATA}\noptimizer: {{class_path: torch.optim.SGD}}", ["model.optimizer"]),
         (f"{HEAD}}}\n{DATA}\n{DATA}", ["config.yaml", "line 3", "'data'"]),
         (
-            f"{HEAD}, init_args: {{clean_training_loss: true,\n clean_training_loss: false}}}}\n{DATA}",
+            (
+                f"{HEAD}, init_args: {{clean_training_loss: true,\n"
+                f" clean_training_loss: false}}}}\n{DATA}"
+            ),
             ["line 2"],
         ),
         (f"{HEAD}, init_args: [1]}}\n{DATA}", ["init_args of ", "[1]"]),

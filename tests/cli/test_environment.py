@@ -81,7 +81,10 @@ def piped():
 
 
 def test_configs_and_studies_may_be_pipes(cli, piped, tmp_path):
-    study = "base: mnist_classifier\nset: {data.sample: true}\ngrid: {model.activation: [relu]}\nseeds: 2\n"
+    study = (
+        "base: mnist_classifier\nset: {data.sample: true}\ngrid: {model.activation: [relu]}\n"
+        "seeds: 2\n"
+    )
     code, out, err = cli("study", "plan", piped(study), "--smoke")
     assert code == 0, err
     assert "2 runs, 2 not finished" in out
@@ -170,7 +173,8 @@ def test_commands_that_run_users_code_have_one_hash_seed(tmp_path, words, seed):
     script = tmp_path / "script.py"
     script.write_text(
         "import sys\nfrom actlab import __main__ as command\n"
-        "command.run = lambda args: print(sys.flags.hash_randomization, sys.path[-1])\ncommand.main()\n",
+        "command.run = lambda args: print(sys.flags.hash_randomization, sys.path[-1])\n"
+        "command.main()\n",
         encoding="utf-8",
     )
     variables = {name: value for name, value in os.environ.items() if name != "PYTHONHASHSEED"}

@@ -234,7 +234,10 @@ def test_a_default_seed_that_the_seed_of_the_run_replaces_is_named(cli, program,
 
     model = "model: {class_path: plain_lightning.MyModule}"
     (tmp_path / "splits.yaml").write_text(f"{model}\ndata: {{class_path: splits.Split}}\n")
-    study = "base: splits.yaml\ngrid: {model.init_args.width: [4, 8]}\nselect: {metric: val/loss}\nseeds: 2\n"
+    study = (
+        "base: splits.yaml\ngrid: {model.init_args.width: [4, 8]}\n"
+        "select: {metric: val/loss}\nseeds: 2\n"
+    )
     (tmp_path / "own.yaml").write_text(study + "table: [{metric: val/loss}]\n")
     planned = cli("study", "plan", "own.yaml")
     assert (

@@ -102,7 +102,8 @@ def test_windows_lie_within_the_audio(samples, count):
 def test_folding():
     assert (len(PHONES), len(CLASSES)) == (61, 39)
     assert " ".join(CLASSES) == (
-        "aa ae ah aw ay b ch d dh dx eh er ey f g hh ih iy jh k l m n ng ow oy p r s sh sil t th uh uw v w y z"
+        "aa ae ah aw ay b ch d dh dx eh er ey f g hh ih iy jh k l m n ng ow oy p r s sh sil t th "
+        "uh uw v w y z"
     )
     assert set(PHONES) - set(FOLDING) == {"q"}
     assert CLASS_OF["q"] == NO_CLASS

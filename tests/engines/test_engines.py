@@ -40,7 +40,10 @@ from tolerances import EXACT, counted
 
 DROPOUT = "model.network.dropout"
 
-EARLY_STOPPING = "{class_path: pytorch_lightning.callbacks.EarlyStopping, init_args: {monitor: val/loss, patience: 9}}"
+EARLY_STOPPING = (
+    "{class_path: pytorch_lightning.callbacks.EarlyStopping, "
+    "init_args: {monitor: val/loss, patience: 9}}"
+)
 
 
 @pytest.fixture

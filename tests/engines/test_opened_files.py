@@ -27,7 +27,8 @@ def study(cli, program, tmp_path, monkeypatch):
             f"model: {{class_path: read_files.Net}}\ndata: {data}\ntrainer: {trainer}\n"
         )
         (tmp_path / "files.yaml").write_text(
-            "base: base.yaml\ngrid: {model.activation: [relu, 'read_files:Scaled']}\nreference: relu\n"
+            "base: base.yaml\ngrid: {model.activation: [relu, 'read_files:Scaled']}\n"
+            "reference: relu\n"
             "seeds: 1\ntable: [{metric: val_loss}]\n"
         )
         code, out, err = cli("study", "run", "files.yaml")

@@ -79,7 +79,10 @@ def epochs_of(root, run, name="loss", split="val"):
 
 def test_optimisers_of_several_kinds_do_not_share_a_stack(load, tmp_path):
     """By their paths alone as well: all were trained by the first one."""
-    grid = "grid: {model.activation: [relu], model.optimizer: [torch.optim.Adam, torch.optim.SGD]}\nseeds: 2\n"
+    grid = (
+        "grid: {model.activation: [relu], "
+        "model.optimizer: [torch.optim.Adam, torch.optim.SGD]}\nseeds: 2\n"
+    )
     runs = load(TINY + grid).runs()
     jobs = packing.pack(runs, tmp_path).jobs
     assert [{run.point["model.optimizer"] for run in job.runs} for job in jobs] == [
@@ -158,7 +161,8 @@ def test_a_network_may_overwrite_its_inputs(load, tmp_path, unit):
     """Members shared the memory of evaluation batches, and a clean loss left its batch overwritten."""
     found = []
     for inplace, stacked in ((False, False), (True, False), (True, True)):
-        network = f"{{class_path: parts_of_users.Normalised, init_args: {{inplace: {str(inplace).lower()}}}}}"
+        value = str(inplace).lower()
+        network = f"{{class_path: parts_of_users.Normalised, init_args: {{inplace: {value}}}}}"
         text = f"{TINY}grid: {{model.activation: [{unit}]}}\nseeds: 2\n"
         runs = load(text, overrides=[f"model.network={network}", EXACT]).runs()
         root = tmp_path / f"{inplace}-{stacked}"
@@ -183,7 +187,8 @@ def test_a_unit_that_acts_in_place_is_stacked(load, tmp_path):
     ("change", "expected"),
     [
         (
-            "trainer.callbacks=[{class_path: pytorch_lightning.callbacks.GradientAccumulationScheduler, "
+            "trainer.callbacks=[{class_path: "
+            "pytorch_lightning.callbacks.GradientAccumulationScheduler, "
             "init_args: {scheduling: {2: 3}}}]",
             [1, 2, 3, 4],
         ),
@@ -215,7 +220,10 @@ def test_tests_after_an_epoch_take_no_augmented_batches(load, tmp_path):
 
 def test_a_run_that_was_stopped_early_stays_so_after_a_kill(load, tmp_path):
     """Between its last save and its end: a resumed run trained on."""
-    stop = "[{class_path: pytorch_lightning.callbacks.EarlyStopping, init_args: {monitor: val/loss, patience: 1}}]"
+    stop = (
+        "[{class_path: pytorch_lightning.callbacks.EarlyStopping, "
+        "init_args: {monitor: val/loss, patience: 1}}]"
+    )
     text = "base: own.yaml\ngrid: {model.activation: [relu]}\nseeds: 1\n"
     words = [f"trainer.callbacks={stop}", "trainer.max_epochs=40"]
     runs = load(text, overrides=words).runs()

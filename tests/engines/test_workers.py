@@ -211,7 +211,8 @@ def test_an_activation_that_never_returns_is_named_and_the_others_are_trained(
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "endless.py").write_text(
-        f"import time\n\n\ndef endless(x):\n    open({str(endless)!r}, 'w').close()\n    time.sleep(1e6)\n"
+        f"import time\n\n\ndef endless(x):\n    open({str(endless)!r}, 'w').close()\n"
+        "    time.sleep(1e6)\n"
     )
     study = load(
         tmp_path,

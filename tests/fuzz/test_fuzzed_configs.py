@@ -95,7 +95,10 @@ def test_mistakes_in_configs(built, name):
 def test_mistakes_in_the_config_of_a_study(cli, tmp_path, monkeypatch):
     """The same through a study that has the config for its base: 300 or more."""
     monkeypatch.chdir(tmp_path)
-    study = "base: ./mine.yaml\ngrid: {model.activation: [relu, soi], model.optimizer.lr: [0.1]}\nseeds: 2\n"
+    study = (
+        "base: ./mine.yaml\n"
+        "grid: {model.activation: [relu, soi], model.optimizer.lr: [0.1]}\nseeds: 2\n"
+    )
     (tmp_path / "study.yaml").write_text(study)
     values, source, faults = config(), random.Random(1), {}
     for path in paths(values):

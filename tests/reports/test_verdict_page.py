@@ -20,7 +20,9 @@ PAGE = Path(__file__).parents[2] / "docs/concepts/verdicts.md"
 EXAMPLES = [block.text for block in blocks_of(PAGE) if block.text.startswith("gelu ")]
 KINDS = {
     "better": r"mine: better, [\d.]+ points lower test error on this test set than gelu \(",
-    "better, inside the margin": r"mine: better, .* than gelu, less than the margin of 1.00 points \(",
+    "better, inside the margin": (
+        r"mine: better, .* than gelu, less than the margin of 1.00 points \("
+    ),
     "worse": r"mine: worse, [\d.]+ points higher",
     "worse by divergence": r"mine: worse than gelu .* \(failed 6 of 8 runs, 0 of gelu;",
     "equivalent": r"mine: equivalent to gelu within 1.00 points",

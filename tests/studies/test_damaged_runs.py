@@ -16,7 +16,10 @@ figures: [{name: curves, lines: model.activation, y: {val/loss: heldout}}]
 table: [{metric: test/error, at: last}]
 """
 STUDY = study_text("model.activation: [relu, elu]", SHOWN, batches=1)
-PROBE = "probes: [{name: noise, class_path: actlab.probes.InputNoise, init_args: {strengths: [0.0, 1.0]}}]\n"
+PROBE = (
+    "probes: [{name: noise, class_path: actlab.probes.InputNoise, "
+    "init_args: {strengths: [0.0, 1.0]}}]\n"
+)
 
 
 @pytest.fixture(scope="module")

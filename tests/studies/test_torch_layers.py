@@ -27,8 +27,14 @@ grid:
 seeds: 2
 """
 MIDDLES = "[forms, mapped]"
-PROBE = "probes: [{name: noise, class_path: actlab.probes.InputNoise, init_args: {strengths: [0.5]}, at: last}]\n"
-OBSERVED = "  trainer.callbacks+: [{class_path: actlab.callbacks.UnitStatistics, init_args: {samples: 8}}]\ngrid:"
+PROBE = (
+    "probes: [{name: noise, class_path: actlab.probes.InputNoise, "
+    "init_args: {strengths: [0.5]}, at: last}]\n"
+)
+OBSERVED = (
+    "  trainer.callbacks+: [{class_path: actlab.callbacks.UnitStatistics, "
+    "init_args: {samples: 8}}]\ngrid:"
+)
 
 
 @pytest.fixture

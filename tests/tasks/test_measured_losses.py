@@ -130,7 +130,10 @@ def test_an_equation_rejects_a_wrong_derivative_before_training(programs, kind, 
     if order is None or kind is Contrast:
         assert fault is None
     else:
-        said = f"activation {name} has a {order} derivative that differs from the difference quotient at "
+        said = (
+            f"activation {name} has a {order} derivative that differs from the "
+            "difference quotient at "
+        )
         assert fault.startswith(said)
 
 

@@ -257,7 +257,8 @@ def test_a_metric_of_one_output_for_a_task_of_two_is_one_line_before_training(
     assert outcome.code == 2
     assert line.startswith("actlab: error: model.metrics.area: expected ")
     assert line.endswith(
-        ". Use a metric for the outputs of the task; for two classes, set task: multiclass and num_classes: 2."
+        ". Use a metric for the outputs of the task; for two classes, set task: multiclass and "
+        "num_classes: 2."
     )
     assert "Traceback" not in outcome.err
     assert not [*tmp_path.glob("runs/**/*.ckpt")]

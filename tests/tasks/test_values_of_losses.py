@@ -24,7 +24,10 @@ def test_targets_of_another_shape_are_rejected(targets):
 @pytest.mark.parametrize("label", [-100, -1, 4])
 def test_a_label_that_is_no_class_is_rejected(label):
     task, labels = ClassificationTask(4, (3,), "relu"), torch.tensor([0, 3, label])
-    words = f"a batch has the label {label}, but the classes are 0 to 3: .*-100 in an actlab.tasks.FrameTask"
+    words = (
+        f"a batch has the label {label}, but the classes are 0 to 3: .*-100 in an "
+        "actlab.tasks.FrameTask"
+    )
     with pytest.raises(RunError, match=words):
         task.quantities(torch.randn(3, 4), (torch.empty(0), labels))
 
