@@ -18,7 +18,8 @@ CONFIG = str(config_file("mnist_classifier"))
 STOCK = """\
 import actlab, pytorch_lightning as pl
 from pytorch_lightning.cli import LightningCLI
-LightningCLI(pl.LightningModule, pl.LightningDataModule, subclass_mode_model=True, subclass_mode_data=True)
+classes = pl.LightningModule, pl.LightningDataModule
+LightningCLI(*classes, subclass_mode_model=True, subclass_mode_data=True)
 """
 SIDES = {"actlab": ["-m", "actlab"], "stock": ["-c", STOCK]}
 WORDS = {"--print_config": ["fit", "-c", CONFIG, "--print_config"], "--help": ["fit", "--help"]}

@@ -209,7 +209,8 @@ def _side(h: Hypothesis, side: Any, runs: pd.DataFrame, column: str) -> pd.Serie
         number = values.index.tolist().count(seed)
         raise SystemExit(
             f"results/{h.study}/values.csv: {h.of} {side} has {number} values of seed {seed}, "
-            "and a pair takes one: choose by 'where' in claims.yaml, or give the stage that compares"
+            "and a pair takes one: choose by 'where' in claims.yaml, or give the stage that "
+            "compares"
         )
     return values
 

@@ -40,7 +40,8 @@ grid:
 select: {tune: [model.optimizer.lr]}
 stages: [{name: choose, seeds: 2}, {name: compare, seeds: 5-6}]
 probes:
-  - {name: noise, class_path: actlab.probes.InputNoise, init_args: {strengths: [0.0, 1.0]}, at: last}
+  - {name: noise, class_path: actlab.probes.InputNoise,
+     init_args: {strengths: [0.0, 1.0]}, at: last}
 keep: [best]
 table:
   - {metric: test/error, at: last}

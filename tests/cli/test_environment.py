@@ -119,7 +119,8 @@ class Act(nn.Softplus):
 
 class Net(nn.Sequential):
     def __init__(self, act, num_classes, input_shape):
-        super().__init__(nn.Flatten(), nn.Linear(prod(input_shape), 4), act(), nn.Linear(4, num_classes))
+        first = nn.Linear(prod(input_shape), 4)
+        super().__init__(nn.Flatten(), first, act(), nn.Linear(4, num_classes))
 
 
 class Digits(MNISTDataModule):

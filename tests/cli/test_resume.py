@@ -112,8 +112,9 @@ def test_a_terminated_fit_resumes_at_its_last_checkpoint(cli, tmp_path, program)
             "save_on_train_epoch_end": False,
         },
     ]
-    kinds = [{"class_path": "ModelCheckpoint", "init_args": one} for one in made]
-    kept = f"--trainer.callbacks={json.dumps([{'class_path': 'actlab.callbacks.TestEveryEpoch'}, *kinds])}"
+    callbacks = [{"class_path": "actlab.callbacks.TestEveryEpoch"}]
+    callbacks += [{"class_path": "ModelCheckpoint", "init_args": arguments} for arguments in made]
+    kept = f"--trainer.callbacks={json.dumps(callbacks)}"
 
     def fit(root, *words):
         return cli(

@@ -11,7 +11,8 @@ import pytest
 
 STUDY = """\
 base: mnist_classifier
-set: {data.sample: true, model.network.hidden: [8], trainer.max_epochs: 300}  # too few updates to compile masks
+# Too few updates to compile masks
+set: {data.sample: true, model.network.hidden: [8], trainer.max_epochs: 300}
 grid: {model.activation: [relu]}
 seeds: 2
 """

@@ -407,7 +407,8 @@ def test_a_study_is_tuned_on_seeds_of_the_first_stage_at_settings_of_the_last(
 
 SEARCHES = """\
 stages:
-  - {name: search, seeds: 1, search: {model.optimizer.lr: 1e-4..1e-2, gelu: {mu: [0.0, 1.0]}}, trials: 3}
+  - {name: search, seeds: 1, trials: 3,
+     search: {model.optimizer.lr: 1e-4..1e-2, gelu: {mu: [0.0, 1.0]}}}
   - {name: compare, seeds: 5-6}
 """
 

@@ -306,7 +306,8 @@ def test_a_text_names_a_value_of_the_grid_where_studies_refer_to_one():
     more = """\
 reference: elu(alpha=2)
 published:
-  values: [{where: {model.activation: elu(alpha=2), model.network.dropout: "0.50"}, metric: m, value: 1}]
+  values:
+    - {where: {model.activation: elu(alpha=2), model.network.dropout: "0.50"}, metric: m, value: 1}
 figures: [{lines: model.activation, panels: [{where: {model.network.dropout: "0"}}]}]
 """
     found = study(text + more)

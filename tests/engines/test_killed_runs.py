@@ -35,11 +35,17 @@ set:
   model.network: {{class_path: actlab.networks.MLP, init_args: {{hidden: [8, 8], dropout: 0.3}}}}
   model.optimizer.lr: 0.01
   model.schedules:  # a loss that falls is a plateau of its highest value
-    lr: {{class_path: actlab.optim.Plateau, init_args: {{metric: val/loss, mode: max, patience: 0}}}}
+    lr:
+      class_path: actlab.optim.Plateau
+      init_args: {{metric: val/loss, mode: max, patience: 0}}
     dropout: {{class_path: actlab.optim.Steps, init_args: {{factors: {{3: 1.5}}, by: update}}}}
   model.metrics:
-    f1: {{class_path: torchmetrics.F1Score, init_args: {{task: multiclass, num_classes: 10, average: macro}}}}
-    confusion: {{class_path: torchmetrics.ConfusionMatrix, init_args: {{task: multiclass, num_classes: 10}}}}
+    f1:
+      class_path: torchmetrics.F1Score
+      init_args: {{task: multiclass, num_classes: 10, average: macro}}
+    confusion:
+      class_path: torchmetrics.ConfusionMatrix
+      init_args: {{task: multiclass, num_classes: 10}}
 grid: {{model.activation: ["{__name__}:Drawing"]}}
 seeds: 2
 """

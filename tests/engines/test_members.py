@@ -126,7 +126,8 @@ def test_six_runs_alone_are_the_members_of_a_stack(tmp_path, monkeypatch, overri
         assert (
             task.latest["test/error"] - errors
         ).abs().max() <= 0.003  # three images of a thousand
-    else:  # a difference of rounding flips a mask in a hundred thousand, and from there the runs part
+    else:
+        # Rounding flips a mask in a hundred thousand, and from there the runs differ.
         together_still = flips.cumsum(1) == 0
         assert apart[together_still].max() < 1e-4
         assert together_still.any(1).all()

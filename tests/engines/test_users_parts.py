@@ -41,7 +41,10 @@ model:
     network: {class_path: actlab.networks.MLP, init_args: {hidden: [8]}}
     optimizer: {class_path: torch.optim.Adam, init_args: {lr: 0.1}}
 data: {class_path: parts_of_users.SplitBySeed}
-trainer: {max_epochs: 4, num_sanity_val_steps: 0, callbacks: [{class_path: actlab.callbacks.TestEveryEpoch}]}
+trainer:
+  max_epochs: 4
+  num_sanity_val_steps: 0
+  callbacks: [{class_path: actlab.callbacks.TestEveryEpoch}]
 """
 
 

@@ -43,7 +43,8 @@ published:
   values:
     - {where: {model.activation: relu}, metric: test/error, at: last, value: 0.1234}
 figures:
-  - {name: curves, lines: model.activation, y: {val/loss: heldout}, label: log loss, panels: [{title: loss}]}
+  - {name: curves, lines: model.activation, y: {val/loss: heldout}, label: log loss,
+     panels: [{title: loss}]}
 notes: [a note to the reader]
 """
 

@@ -280,7 +280,8 @@ table: [{metric: test/error, at: last, percent: true}]
 )
 NOISE = """\
 probes:
-  - {name: noise, class_path: actlab.probes.InputNoise, init_args: {strengths: [0.0, 0.5, 1.0]}, at: last}
+  - {name: noise, class_path: actlab.probes.InputNoise,
+     init_args: {strengths: [0.0, 0.5, 1.0]}, at: last}
 """
 EVALUATION = "probes: [{name: untrained, class_path: actlab.probes.Evaluation, at: 0}]\n"
 

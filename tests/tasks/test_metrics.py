@@ -38,8 +38,12 @@ model:
     network: {class_path: actlab.networks.MLP, init_args: {hidden: [16]}}
     optimizer: {class_path: torch.optim.Adam, init_args: {lr: 0.01}}
     metrics:
-      f1: {class_path: torchmetrics.F1Score, init_args: {task: multiclass, num_classes: 10, average: macro}}
-      confusion: {class_path: torchmetrics.ConfusionMatrix, init_args: {task: multiclass, num_classes: 10}}
+      f1:
+        class_path: torchmetrics.F1Score
+        init_args: {task: multiclass, num_classes: 10, average: macro}
+      confusion:
+        class_path: torchmetrics.ConfusionMatrix
+        init_args: {task: multiclass, num_classes: 10}
 data: {class_path: actlab.datamodules.MNISTDataModule, init_args: {sample: true, batch_size: 100}}
 trainer:
   max_epochs: 2
