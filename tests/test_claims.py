@@ -1,4 +1,4 @@
-"""The page of the papers' claims: every claim once, each verdict recomputed, what it points to is there."""
+"""The page of the papers' claims: every claim once, verdicts recomputed, targets exist."""
 
 import ast
 import io

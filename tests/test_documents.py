@@ -1,4 +1,4 @@
-"""What the documents show is true: links lead somewhere, examples run, generated tables are complete."""
+"""What the documents show is true: links lead somewhere, examples run, tables are complete."""
 
 import contextlib
 import doctest
@@ -115,7 +115,7 @@ LONG = {f"docs/guide/{name}.md" for name in LATER} | {
 
 
 def carry_out(cli, words, read_only):
-    """Run a command, with three batches an epoch; return what it prints. A long one is only read if asked for.
+    """Run a command, with three batches an epoch; return its output. Only read a long one.
 
     Then its study is planned, and its config resolved.
     """

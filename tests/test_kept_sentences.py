@@ -1,4 +1,4 @@
-"""The numbers in the sentences of the pages on results, recomputed from the data and tables beside them."""
+"""The numbers in the sentences of pages on results, recomputed from data and tables there."""
 
 import itertools
 import re

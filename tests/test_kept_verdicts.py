@@ -1,4 +1,4 @@
-"""Every verdict of ``results/``, recomputed from the runs' values beside it: outcome, raw and corrected p."""
+"""Every verdict of ``results/``, recomputed from stored values: outcome, raw and corrected p."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Activations in the forms that people write them in, and the words about those that cannot be built."""
+"""Activations in the forms that people write, and the messages on those that cannot be built."""
 
 import copy
 import sys

@@ -1,4 +1,4 @@
-"""Names, parameters, plug-ins, and what every registered unit must survive because it is registered."""
+"""Names, parameters, plug-ins, and what every registered activation must survive."""
 
 import copy
 import pickle

@@ -234,7 +234,7 @@ def test_state_is_named(file):
 
 
 class Clock:
-    """Lets each timed pass take a second; with ``jumps`` those of the first activation 50 s in five rounds."""
+    """Lets each timed pass take 1 s; with ``jumps`` five of the first activation take 50 s."""
 
     def __init__(self, jumps):
         self.jumps, self.calls, self.now = jumps, 0, 0.0
@@ -256,7 +256,7 @@ class Clock:
     ("load", "jumps", "numeric"), [(9.0, False, False), (0.1, True, False), (0.1, False, True)]
 )
 def test_no_cost_is_printed_of_a_busy_machine(monkeypatch, load, jumps, numeric):
-    """Another program is told by the load, or by times of which some fifths are many times longer."""
+    """The load tells of another program, or times of which some fifths are many times longer."""
     monkeypatch.setattr("actlab.checks.properties.time", Clock(jumps))
     monkeypatch.setattr("os.getloadavg", lambda: (load, load, load))
     costs = [one.text for one in measure("elu") if one.name.startswith("cost")]

@@ -1,4 +1,4 @@
-"""Lightning's ways to change training, with a shipped config: they work, or one line says why not."""
+"""Lightning's ways to change training, with a shipped config: they work, or one line says why."""
 
 import json
 from functools import partial

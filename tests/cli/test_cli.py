@@ -1,4 +1,4 @@
-"""``actlab`` through its public door: fit, resume, test, predict, and one clear line for each mistake."""
+"""``actlab`` by its command line: fit, resume, test, predict, and one line for each mistake."""
 
 import inspect
 import json
@@ -94,7 +94,7 @@ def test_a_config_runs_on_its_sample(fit, config, tmp_path):
 
 @pytest.mark.parametrize("config", CONFIGS)
 def test_last_is_of_the_last_epoch_whatever_improves(config):
-    """Lightning's ``save_last`` copies what has just been saved, which is nothing without an improvement."""
+    """Lightning's ``save_last`` copies the last saved file: none without an improvement."""
     callbacks = read_mapping(config_file(config))["trainer"]["callbacks"]
     kept = [c["init_args"] for c in callbacks if c["class_path"].endswith(".ModelCheckpoint")]
     assert not any(arguments.get("save_last") for arguments in kept if arguments.get("monitor"))

@@ -1,4 +1,4 @@
-"""What a person's fingers know from LightningCLI, beside the run folders and links of ``actlab fit``."""
+"""Habits from LightningCLI, besides the run folders and links of ``actlab fit``."""
 
 import json
 import os

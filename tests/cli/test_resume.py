@@ -1,4 +1,4 @@
-"""Training resumes at any batch of an epoch: the weights and every logged row equal those of one start."""
+"""Training resumes at any batch of an epoch: weights and logged rows equal those of one start."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Stopping: Ctrl-C, SIGTERM and a reader that goes away each leave one line at most and their own exit code."""
+"""Stopping by Ctrl-C, SIGTERM or a reader that leaves: one line at most, and an exit code each."""
 
 import os
 import re

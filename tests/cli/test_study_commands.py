@@ -1,4 +1,4 @@
-"""``actlab study new``, ``status`` and ``clean``: a first file, what has been done, what may be deleted."""
+"""``actlab study new``, ``status`` and ``clean``: a first file, the state, what may be deleted."""
 
 import json
 import os

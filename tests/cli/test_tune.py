@@ -38,7 +38,7 @@ stages:
 
 @pytest.fixture
 def tune(cli, tmp_path):
-    """Run ``actlab tune`` on the tiny study; by default three trials of ELU's alpha, and two fresh seeds."""
+    """Run ``actlab tune`` on the tiny study: by default three trials of ELU's alpha, two seeds."""
     (tmp_path / "tiny.yaml").write_text(STUDY)
     words = ("--activation", "elu", "--trials", "3", "--fresh", "2")
     return lambda *more: cli("tune", "tiny.yaml", *words, *more)

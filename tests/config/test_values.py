@@ -1,4 +1,4 @@
-"""Values keep their type, from where they are read to the identity of a run and the argument of a class."""
+"""Values keep their type, from the file to the identity of a run and the argument of a class."""
 
 import datetime
 import importlib

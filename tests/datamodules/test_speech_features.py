@@ -13,7 +13,7 @@ def mel(hertz):
 
 
 def reference_cepstra(audio, bands=23, cepstra=13, lifter=22.0):
-    """Kaldi's cepstra step by step: framing, energy, window, spectrum, mel bands, logarithm, cosines."""
+    """Kaldi's cepstra step by step: framing, energy, window, spectrum, mel bands, log, cosines."""
     rows = []
     edges = np.linspace(mel(20.0), mel(8000.0), bands + 2)
     bins = mel(np.arange(257) * 16_000 / 512)

@@ -1,4 +1,4 @@
-"""Features of words: Brown clusters and word vectors, from files of any size; damage is named with its line."""
+"""Features of words: Brown clusters and word vectors, from files of any size; damaged lines."""
 
 import gzip
 import tracemalloc

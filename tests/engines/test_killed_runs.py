@@ -1,4 +1,4 @@
-"""Runs that are killed at any moment, or whose disk is full, resume to each file of runs that nothing stops."""
+"""Runs that are killed at any moment, or whose disk is full, resume to the same files."""
 
 import itertools
 import random
@@ -97,7 +97,7 @@ def files_end_at(size):
 
 @contextmanager
 def killed_before(what, number):
-    """Kill before an update, or before a file of some name is put in its place, after a number of them."""
+    """Kill before an update, or before a file of some name is replaced, after a number of them."""
     kind, name = (Training, "training_step") if what == "update" else (Path, "replace")
     call, left = getattr(kind, name), iter(range(number))
 

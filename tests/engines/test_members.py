@@ -1,4 +1,4 @@
-"""Six runs trained one by one and as one stack: step by step the same batches, losses and errors."""
+"""Six runs trained one by one and as one stack: at each step the same batches, losses, errors."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ select: {tune: [model.optimizer.lr]}
 
 
 class Watch(pl.callbacks.Checkpoint):
-    """Notes the initial weights, and of every step the batch, the loss and what the SOI maps mask."""
+    """Notes the initial weights, and for each step the batch, the loss and the SOI maps' masks."""
 
     def __init__(self):
         self.initial: Any = {}  # of a stack: a list of those of members

@@ -1,4 +1,4 @@
-"""Activations that exit, end loops, change torch or raise strange errors: each fails alone, by name."""
+"""Activations that exit, end loops, change torch or raise odd errors: each fails alone, by name."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Modules as people write them: each trains in `fit` and in a study, or one line says what it needs."""
+"""Modules as people write them: each trains in `fit` and in a study, or one line says why not."""
 
 import json
 

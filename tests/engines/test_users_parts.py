@@ -1,4 +1,4 @@
-"""Optimisers, callbacks, data and modules of users: what is recorded and measured is of the run itself."""
+"""Optimisers, callbacks, data and modules of users: records and measurements are the run's own."""
 
 import math
 from pathlib import Path
@@ -50,7 +50,7 @@ trainer:
 
 @pytest.fixture
 def load(program, tmp_path, monkeypatch):
-    """Reads a study; ``parts_of_users`` is a module that it may name, ``own.yaml`` a base config."""
+    """Reads a study; ``parts_of_users`` is a module that it may name, ``own.yaml`` a config."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     program("parts_of_users")
@@ -143,7 +143,7 @@ def test_runs_of_other_lengths_share_no_stack(load, tmp_path):
 
 
 def test_masks_of_some_members_make_a_clean_loss_of_all(load, tmp_path):
-    """The first member has none, and the clean loss of the second was copied from its training loss."""
+    """The first member has none, and the second's clean loss was copied from its training loss."""
     text = TINY + "grid: {model.activation: [relu], model.network.dropout: [0.0, 0.5]}\nseeds: 1\n"
     network = "model.network={class_path: parts_of_users.Dropped, init_args: {dropout: 0.0}}"
     runs = load(text, overrides=[network, "trainer.precision=64-true"]).runs()
@@ -161,7 +161,7 @@ def test_masks_of_some_members_make_a_clean_loss_of_all(load, tmp_path):
 # SOI has a clean pass
 @pytest.mark.parametrize("unit", [pytest.param("relu", marks=pytest.mark.slow), "soi"])
 def test_a_network_may_overwrite_its_inputs(load, tmp_path, unit):
-    """Members shared the memory of evaluation batches, and a clean loss left its batch overwritten."""
+    """Members shared the memory of evaluation batches; a clean loss left its batch overwritten."""
     found = []
     for inplace, stacked in ((False, False), (True, False), (True, True)):
         value = str(inplace).lower()

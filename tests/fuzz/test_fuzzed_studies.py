@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600, method="thread")]
 
 
 def of_each_key():
-    """The studies, longest first, that have a key which none before has: the others repeat their sections."""
+    """The studies, longest first, with a key that no earlier one has: others repeat sections."""
     known: set[tuple[str, ...]] = set()
     found = []
     files = resource("configs/studies").glob("*.yaml")
@@ -94,7 +94,7 @@ def read(name, folder):
     ("name", "least"), [("everything", 900), *((name, 250) for name in STUDIES)]
 )
 def test_mistakes_in_study_files(planned, tmp_path, name, least):
-    """Every place of a file, with values of every kind, and with keys dropped, misspelt and added."""
+    """Every place of a file: values of every kind, and keys dropped, misspelt and added."""
     values, source = read(name, tmp_path), random.Random(name)
     assert not planned(as_yaml(values))
     faults, number = {}, 0

@@ -1,4 +1,4 @@
-"""The examples of docs/concepts/verdicts.md: what is printed for runs with the errors that stand above each."""
+"""The examples of docs/concepts/verdicts.md: the output for runs with the errors above each."""
 
 import math
 import re
@@ -35,7 +35,7 @@ WIDTH = 88
 
 
 def printed(example: str, root: Path) -> str:
-    """The sentences for errors in percent, a column a seed: of 1,000 samples, margin one point, chance 90 %."""
+    """The sentences for errors in percent, a column a seed: margin one point, chance 90 %."""
     given = {
         name: words for name, *words in map(str.split, example.partition("\n\n")[0].splitlines())
     }

@@ -1,4 +1,4 @@
-"""Activations that cannot be trained: told in one line, recorded as failed, and the study goes on."""
+"""Activations that cannot be trained: one line, recorded as failed, and the study goes on."""
 
 import json
 import re

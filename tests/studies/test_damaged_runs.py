@@ -75,7 +75,7 @@ def test_a_damaged_run_is_named_and_the_others_are_probed(
 
 
 def test_show_and_status_read_and_write_no_cache(study, tmp_path):
-    """Earlier versions kept what had ended in a file of their own, which anybody could have written."""
+    """Earlier versions recorded the end of runs in a file that anybody could have written."""
 
     def shown():
         return study("show").out, study("status").out

@@ -1,4 +1,4 @@
-"""Locks of runs: freed by the kernel; a folder where they do not work is rejected with the remedy."""
+"""Locks of runs: freed by the kernel; a folder without working locks is rejected with a remedy."""
 
 import signal
 import subprocess

@@ -1,4 +1,4 @@
-"""What the modules of users log: which values are better, which loop logged them, and of how many batches."""
+"""What users' modules log: which values are better, the loop, and the number of batches."""
 
 import pandas as pd
 import pytest

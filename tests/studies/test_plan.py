@@ -65,7 +65,7 @@ PARSED: set[str] = set()
 
 @pytest.fixture
 def parsed_by_kind(monkeypatch):
-    """Of the configs that differ in numbers or in the activation alone, parse one: parsing checks types."""
+    """Of configs that differ in numbers or the activation only, parse one: parsing checks types."""
     parse = resolved.resolved
 
     def parse_kind(given, defaults):

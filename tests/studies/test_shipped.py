@@ -1,4 +1,4 @@
-"""What the studies that ship with actlab state: the primary column, and margins with the seeds they take."""
+"""Statements of the shipped studies: the primary column, and margins with their seeds."""
 
 import json
 import re

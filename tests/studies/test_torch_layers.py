@@ -1,4 +1,4 @@
-"""An own network of torch's modules in a study: by stacked forms, by vmap, or one by one, with the reason."""
+"""An own network of torch's modules in a study: stacked forms, vmap, or one by one, and why."""
 
 import json
 

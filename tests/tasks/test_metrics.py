@@ -1,4 +1,4 @@
-"""Metrics of torchmetrics in a config: alone, in a stack, in a study, with padding and over batches."""
+"""Metrics of torchmetrics in a config: alone, stacked, in a study, with padding, over batches."""
 
 import json
 import math
@@ -426,7 +426,7 @@ class Keep(pl.Callback):
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_two_devices_that_train_have_the_metrics_of_all_samples(tmp_path):
-    """With progress bar and logger, at rate 0; forks of this process, which have imported what they need."""
+    """With progress bar and logger, at rate 0; in forks of this process, which share imports."""
     torch.set_num_threads(1)
     given = {"f1": F1, "confusion": CONFUSION, "auroc": {**F1, "class_path": "torchmetrics.AUROC"}}
     found = []

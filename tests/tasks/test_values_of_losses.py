@@ -34,7 +34,7 @@ def test_a_label_that_is_no_class_is_rejected(label):
 
 @pytest.mark.parametrize("label", [-100, 4])
 def test_a_label_is_checked_before_its_batch_goes_to_a_gpu(label, tmp_path):
-    """Which would end the process at it. On the meta device, as on a GPU, no loss sees the label."""
+    """Which would end the process. On the meta device, as on a GPU, no loss sees the label."""
     task, labels = ClassificationTask(4, (3,), "relu"), torch.tensor([0, 3, label])
     frames = FrameTask(4, (3,), "relu").to("meta")
     task.trainer = frames.trainer = pl.Trainer(**QUIET, default_root_dir=tmp_path)
