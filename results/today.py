@@ -50,16 +50,16 @@ PICTURES = {
 DRAWS = 10_000  # resamples of the seeds
 HEAD = f"""# Does a gate make the choice of the activation matter less?
 
-`python results/today.py` computes this page from the runs of [gpt_gates](../results/gpt_gates/README.md); a
-test compares the two. The study file states the question, the test and the margin, and was committed before the
-runs.
+`python results/today.py` computes this page from the runs of
+[gpt_gates](../results/gpt_gates/README.md); a test compares the two. The study file states the
+question, the test and the margin, and was committed before the runs.
 
 ![Losses in both forms, and D](gpt_gates/gates.png)
 
-D(a) = [loss(a) − loss(GELU)] in the plain form minus the same in the gated one, in nats a byte of test loss, by
-seed, each activation in each form at the learning rate selected for it. Means with intervals of 95 % that
-invert the sign-flip test and are not corrected; p of that test alone, and after Holm's correction over the
-activations. Margin: {MARGIN} nats; p within: two one-sided tests.
+D(a) = [loss(a) − loss(GELU)] in the plain form minus the same in the gated one, in nats a byte of
+test loss, by seed, each activation in each form at the learning rate selected for it. Means with
+intervals of 95 % that invert the sign-flip test and are not corrected; p of that test alone, and
+after Holm's correction over the activations. Margin: {MARGIN} nats; p within: two one-sided tests.
 """
 
 
@@ -91,7 +91,7 @@ class Row(NamedTuple):
 
 
 def read(study: Path = HERE / "gpt_gates") -> tuple[Array, Array]:
-    """Return the losses ``(2 forms, A activations, S seeds)`` and their learning rates ``(2, A)``."""
+    """Return the losses ``(2 forms, A activations, S seeds)`` and learning rates ``(2, A)``."""
     runs = pd.read_csv(study / "values.csv")
     runs = runs[runs["chosen"] == 1]
     losses, rates = (
@@ -139,7 +139,7 @@ def judged(losses: Array, rates: Array) -> list[Row]:
 
 
 def spreads(losses: Array) -> tuple[float, float, float]:
-    """Return the standard deviations over activations of their mean losses, plain and gated, and the ratio."""
+    """Return the deviations over activations of mean losses, plain and gated, and their ratio."""
     plain, gated = losses.mean(-1).std(-1, ddof=1)
     return float(plain), float(gated), float(gated / plain)
 
@@ -150,7 +150,7 @@ def without(losses: Array, *names: str) -> Array:
 
 
 def ratio_interval(losses: Array, activations: bool = False) -> tuple[float, float]:
-    """Return the 95 % interval of the ratio by a bootstrap over the seeds, and over ``activations`` too."""
+    """Return the 95 % interval of the ratio by a bootstrap over seeds, or ``activations`` too."""
     rng, (_, number, seeds) = np.random.default_rng(0), losses.shape
     draws = rng.integers(0, seeds, (DRAWS, seeds))
     means = losses[..., draws].mean(-1)  # (2, A, DRAWS)
