@@ -1,4 +1,4 @@
-"""Time of an update with ELU against ReLU with batch norm, in the ELU paper's network for CIFAR-100.
+"""Time an update with ELU against ReLU with batch norm, in the ELU paper's CIFAR-100 network.
 
     python benchmarks/batch_norm.py [--batch 100]
 

@@ -1,4 +1,4 @@
-"""Processor time of `actlab fit --print_config` and `--help` against a stock LightningCLI over our classes.
+"""Processor time of `actlab fit --print_config` and `--help` against a stock LightningCLI.
 
 Run in turns, because others may load the machine: ``python benchmarks/startup.py --rounds 5``.
 """

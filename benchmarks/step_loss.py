@@ -1,4 +1,4 @@
-"""Time of a fit with the loss of single batches (``train/loss_step``) in the logger against one without.
+"""Time of a fit with the loss of single batches (``train/loss_step``) in the logger, and without.
 
     python benchmarks/step_loss.py [--epochs 100] [--every 50] [--batch 32]
 
