@@ -118,7 +118,14 @@ WITHOUT = {
     ),
     **dict.fromkeys(["storage.resources", "runtime.signals"], LEARNING | NUMBERS | {"yaml"}),
     **dict.fromkeys(
-        ["config.paths", "config.class_paths", "config.text", "config.metrics", "config.values"],
+        [
+            "config.paths",
+            "config.class_paths",
+            "config.text",
+            "config.metrics",
+            "config.values",
+            "config.labels",
+        ],
         LEARNING | NUMBERS,
     ),
     **dict.fromkeys(

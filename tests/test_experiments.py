@@ -210,7 +210,7 @@ def test_members_are_built_like_runs_of_their_own(tmp_path):
         alone = build(run.config).task
         assert task.config == alone.config
         assert task.seed == alone.seed == run.seed
-        assert type(task.units[0]) is type(alone.units[0])
+        assert type(task.activations[0]) is type(alone.activations[0])
         assert (
             task.optimizer(task.parameters()).defaults
             == alone.optimizer(alone.parameters()).defaults

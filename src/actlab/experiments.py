@@ -1,4 +1,4 @@
-"""Build Trainer, task and datamodule from a config, for the command line, the engines and the probes."""
+"""Build Trainer, task and datamodule from a config, for commands, engines and probes."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ OF_TRAINER = {
     "devices": 1,
 }
 _UNRECORDED = {  # callbacks that tasks reject, and why
-    LearningRateFinder: "trains with another learning rate than the checkpoints record: leave it out and give "
-    "model.optimizer.lr, which `actlab tune` searches",
-    BatchSizeFinder: "trains with another batch size than the checkpoints record: leave it out and give "
-    "data.batch_size",
-    StochasticWeightAveraging: "keeps averaged weights that no checkpoint and no test would hold: use "
-    "pytorch_lightning.callbacks.WeightAveraging or EMAWeightAveraging",
+    LearningRateFinder: "trains with another learning rate than the checkpoints record: leave it "
+    "out and give model.optimizer.lr, which `actlab tune` searches",
+    BatchSizeFinder: "trains with another batch size than the checkpoints record: leave it out and "
+    "give data.batch_size",
+    StochasticWeightAveraging: "keeps averaged weights that no checkpoint and no test would hold: "
+    "use pytorch_lightning.callbacks.WeightAveraging or EMAWeightAveraging",
 }
 
 
@@ -137,30 +137,34 @@ class ActlabCLI(LightningCLI):
 
     def after_instantiate_classes(self) -> None:
         """Check callbacks and given shapes, set the training record for checkpoints, and seed."""
-        for name in sections.SHAPES if issubclass(self.model_type, Task) else ():
-            if sections.gives(self.given, name):
-                check_shape(name, self.arguments.get(name), self.datamodule)
-        for callback in self.trainer.callbacks if isinstance(self.model, Task) else ():  # type: ignore[attr-defined]
-            for kind, reason in _UNRECORDED.items():
-                if isinstance(callback, kind):
-                    raise ActlabError(f"{type(callback).__name__} {reason}")
+        if issubclass(self.model_type, Task):
+            for name in sections.SHAPES:
+                if sections.gives(self.given, name):
+                    check_shape(name, self.arguments.get(name), self.datamodule)
+        if isinstance(self.model, Task):
+            _check_callbacks(self.trainer.callbacks)  # type: ignore[attr-defined]
+
+        # The record
         shapes = {name: shape for name, shape in self.shapes.items() if name in self.arguments}
         config = with_digests(record_of(self.resolved, shapes), self.digests)
         if isinstance(self.model, Task):
             self.model.config = config
             # The config is logged as a whole
             self.model._log_hyperparams &= saves_hyperparameters(self.model)
-        if isinstance(writer := self.trainer.strategy.checkpoint_io, AtomicCheckpointIO):
+        writer = self.trainer.strategy.checkpoint_io
+        if isinstance(writer, AtomicCheckpointIO):
             writer.config = config
+
         if self.seeds_globally:
             seed_generators(self.config[sections.SEED])
 
     def instantiate_classes(self) -> None:
         """Build data, task and Trainer; seed before each where classes outside actlab may draw."""
-        for action in self.parser._actions if self.seeds_globally else ():
-            if action.dest in sections.SECTIONS:
-                seeded: Any = partial(self._seeded, action.instantiate_classes)  # type: ignore[attr-defined]
-                action.instantiate_classes = seeded  # type: ignore[attr-defined]
+        if self.seeds_globally:
+            for action in self.parser._actions:
+                if action.dest in sections.SECTIONS:
+                    section: Any = action
+                    section.instantiate_classes = partial(self._seeded, section.instantiate_classes)
         try:
             super().instantiate_classes()
         except ActlabError:
@@ -170,7 +174,7 @@ class ActlabCLI(LightningCLI):
 
     @cached_property
     def seeds_globally(self) -> bool:
-        """Whether the model or the data is not actlab's, so that it may draw from the global generators."""
+        """Whether model or data may draw from the global generators: one is not actlab's."""
         return not identity.is_of_actlab(
             {name: self.config[name].class_path for name in sections.SECTIONS}
         )
@@ -180,12 +184,12 @@ class ActlabCLI(LightningCLI):
         return instantiate(value)
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
-        """Build the Trainer with our callbacks and, unless a plugin is given, atomic checkpoints."""
+        """Build the Trainer with actlab's callbacks and, without a plugin, atomic checkpoints."""
         chosen = self.config_init.trainer
         if chosen.barebones and (chosen.callbacks or chosen.logger):
             raise ActlabError(
-                "trainer.barebones excludes loggers and checkpoints: give --trainer.logger null and "
-                "--trainer.callbacks null"
+                "trainer.barebones excludes loggers and checkpoints: give --trainer.logger null "
+                "and --trainer.callbacks null"
             )
         try:
             trainer = super().instantiate_trainer(**kwargs)
@@ -216,7 +220,7 @@ class ConfigCLI(ActlabCLI):
         super().__init__(given, dict(given), **trainer_defaults)
 
     def setup_parser(self, add_subcommands: bool, main_kwargs: Any, subparser_kwargs: Any) -> None:
-        """Create the parser of all sections, with a link from the data for each shape that the config omits."""
+        """Create the parser of all sections, with links from the data for omitted shapes."""
         # A copy, because links change the parser, which all configs share.
         self.parser = copy.deepcopy(parser_of("trainer", *sections.SECTIONS))
         self.link_shapes(self.parser)
@@ -229,7 +233,7 @@ class ConfigCLI(ActlabCLI):
 def shape_for(
     model: type, arguments: Mapping[str, Any], name: str, data: pl.LightningDataModule
 ) -> Any:
-    """Return the data's ``num_classes``, ``num_outputs`` or ``input_shape``, which a model's config omits."""
+    """Return a shape of the data, such as ``num_classes``, which a model's config omits."""
     if name not in arguments:
         return None
     if (shape := getattr(data, name, None)) is not None:
@@ -241,11 +245,23 @@ def shape_for(
     return arguments[name]
 
 
+def _check_callbacks(callbacks: Sequence[Any]) -> None:
+    for callback in callbacks:
+        for kind, reason in _UNRECORDED.items():
+            if isinstance(callback, kind):
+                raise ActlabError(f"{type(callback).__name__} {reason}")
+
+
 def check_shape(name: str, given: Any, data: pl.LightningDataModule) -> None:
     """Reject a shape in the config of a task that differs from the data's, if the data has one."""
     shape = getattr(data, name, None)
-    same = list(given) == list(shape) if isinstance(given, Sequence) and shape else given == shape
-    if given is not None and shape is not None and not same:
+    if given is None or shape is None:
+        return
+
+    is_equal = given == shape
+    if isinstance(given, Sequence) and shape:
+        is_equal = list(given) == list(shape)
+    if not is_equal:
         raise ActlabError(
             f"model.{name} is {given!r}, but {type(data).__qualname__} has {name} {shape!r}: "
             f"leave model.{name} out"
@@ -260,12 +276,14 @@ class Experiment(NamedTuple):
     data: pl.LightningDataModule
 
     def attach(self) -> None:
-        """Attach the Trainer to the data, whose hooks may ask it, and the task to the Trainer, as a fit does.
+        """Attach the Trainer to the data and the task to the Trainer, as a fit does.
 
-        The task gets no Trainer: it would log into a loop, and none runs.
+        Hooks of the data may ask the Trainer. The task gets no Trainer: it would log into a loop,
+        and none runs.
         """
         self.data.trainer = self.trainer
-        self.trainer.datamodule = self.data  # type: ignore[attr-defined]  # Lightning sets it elsewhere
+        trainer: Any = self.trainer  # Lightning sets the attribute elsewhere
+        trainer.datamodule = self.data
         self.trainer.strategy.connect(self.task)
 
     def training_loader(self) -> Any:
@@ -276,12 +294,12 @@ class Experiment(NamedTuple):
         return self.data.train_dataloader()
 
     def updates_per_epoch(self) -> int | None:
-        """Prepare the data and return the number of training batches; None if a loader has no length."""
+        """Prepare the data and return the number of training batches; None if it is unknown."""
         return number_of_batches(self.training_loader(), self.trainer.limit_train_batches)
 
 
 def number_of_batches(loader: Any, limit: int | float) -> int | None:
-    """Return how many batches a Trainer takes of a loader, or of a collection of loaders; None if unknown.
+    """Return how many batches a Trainer takes of one or several loaders; None if unknown.
 
     ``limit`` is a number or a share of the batches of each loader.
     """
@@ -296,7 +314,8 @@ def number_of_batches(loader: Any, limit: int | float) -> int | None:
         length = sized_len(part)
         if length is None:
             return None
-        parts.append(range(min(length, limit) if isinstance(limit, int) else int(length * limit)))
+        number = min(length, limit) if isinstance(limit, int) else int(length * limit)
+        parts.append(range(number))
 
     combined.flattened, combined.limits = parts, None
     return len(iter(combined))
@@ -311,7 +330,8 @@ def prepare(data: pl.LightningDataModule) -> None:
 def data_of(config: Mapping[str, Any]) -> pl.LightningDataModule:
     """Instantiate the data of a complete config alone."""
     given = with_import_paths(config)
-    parsed: Any = Namespace(data=typed(given, "data", run_seed(given.get(sections.SEED, 0))))  # type: ignore[no-untyped-call]
+    seed = run_seed(given.get(sections.SEED, 0))
+    parsed: Any = Namespace(data=typed(given, "data", seed))  # type: ignore[no-untyped-call]
     data: pl.LightningDataModule = parser_of("data").instantiate(parsed).data
     return data
 

@@ -99,7 +99,7 @@ def test_a_run_carries_the_value_and_stores_text():
     assert (get_dotted(run.config, "model.activation"), run.activation) == (spec, spec)
     assert run.identity == same.identity
     task = experiments.build(run.config).task
-    assert {type(unit) for unit in task.units} == {nn.ELU}
+    assert {type(unit) for unit in task.activations} == {nn.ELU}
     assert task.hparams["activation"] == "torch.nn:ELU"
     assert task.config["model"]["init_args"]["activation"] == "torch.nn:ELU"
 
@@ -112,7 +112,7 @@ def test_a_task_in_a_script_takes_the_value_and_stores_text():
         "input_shape": [3],
     }
     task = ClassificationTask(**arguments)
-    assert {unit.alpha for unit in task.units} == {0.5}
+    assert {unit.alpha for unit in task.activations} == {0.5}
     assert task.hparams["activation"] == task.arguments.plain["activation"] == PARAMETERS
 
 

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from actlab.config.values import in_full, named, printer, printers, same
+from actlab.config.labels import in_full, printer, printers
+from actlab.config.values import named, same
 from actlab.studies.points import Point
 
 

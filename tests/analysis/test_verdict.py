@@ -17,7 +17,7 @@ from actlab.analysis.results import Results
 from actlab.analysis.sentences import margin_text
 from actlab.analysis.study_table import Cell, Comparison
 from actlab.analysis.verdict import SMOKE, needs
-from actlab.config.values import in_full
+from actlab.config.labels import in_full
 from actlab.errors import ActlabError
 from actlab.reports import tables as written
 from actlab.storage.json_files import write_json

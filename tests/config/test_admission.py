@@ -335,7 +335,7 @@ def test_a_user_who_trusts_or_names_the_code_gets_it(cli, checkpoint, trap, tmp_
     assert trap() == ("evil",)
     assert cli("test", "--ckpt_path", path, "--trust").code == 0
     task = ClassificationTask.load_from_checkpoint(path, trust=True)
-    assert type(task.units[0]).__name__ == "Evil"
+    assert type(task.activations[0]).__name__ == "Evil"
 
 
 def test_with_a_config_another_record_is_a_difference_and_runs_nothing(

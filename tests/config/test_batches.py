@@ -36,7 +36,7 @@ def primed(request):
             hints._cached_class_parsers.clear,
         ):
             clear()
-        resolved._kept.cache_clear()
+        resolved._stored.cache_clear()
 
     forget()
     one, other = (int, float) if request.param == "int first" else (float, int)

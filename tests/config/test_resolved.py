@@ -36,11 +36,11 @@ def told(config):
 
 @pytest.fixture(autouse=True)
 def forgotten():
-    resolved._kept.cache_clear()
+    resolved._stored.cache_clear()
 
 
 def number_kept():
-    return resolved._kept.cache_info().currsize
+    return resolved._stored.cache_info().currsize
 
 
 def test_runs_that_differ_in_seed_are_what_they_are_alone():
@@ -50,11 +50,11 @@ def test_runs_that_differ_in_seed_are_what_they_are_alone():
     }
     assert len(classes) > 8
     for path in classes.values():
-        resolved._kept.cache_clear()
+        resolved._stored.cache_clear()
         told(config_of(path, 0))
         kept, found = number_kept(), told(config_of(path, 3))
         assert number_kept() == kept == 3, path
-        resolved._kept.cache_clear()
+        resolved._stored.cache_clear()
         assert found == told(config_of(path, 3)), path
 
 

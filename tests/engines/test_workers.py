@@ -223,7 +223,7 @@ def test_an_activation_that_never_returns_is_named_and_the_others_are_trained(
     failed = [
         run for run in study.runs() if RunFolder(tmp_path / "runs", run).state.kind == "failed"
     ]
-    assert [str(run.unit).endswith("endless.py:endless") for run in failed] == [True]
+    assert [str(run.spelling).endswith("endless.py:endless") for run in failed] == [True]
     assert (
         "activation endless cannot be tried: the process made no progress for 60 s"
         in RunFolder(tmp_path / "runs", failed[0]).state.reason
@@ -363,7 +363,7 @@ def start_method():
 
 def misplaced():
     """Raise what comes from actlab's code alone."""
-    return cost.updates_of(None)  # type: ignore[arg-type]
+    return cost.first_batch(None)  # type: ignore[arg-type]
 
 
 @pytest.mark.usefixtures("importable")
@@ -376,7 +376,7 @@ def test_a_worker_starts_processes_as_a_script_does():
             worker.call(misplaced)
         # A fault of actlab
         with pytest.raises(EndedError, match="exited with code 1 before it answered"):
-            worker.call("actlab.checks.cost:updates_of", None)
+            worker.call("actlab.checks.cost:first_batch", None)
 
 
 def test_stopping_ends_the_workers(runs, tmp_path):

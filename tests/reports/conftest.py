@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from actlab.analysis import results
-from actlab.config.values import label
+from actlab.config.labels import label
 from actlab.studies import reading
 from actlab.studies.rows import Row
 from actlab.studies.run_folder import RunFolder

@@ -81,9 +81,9 @@ def test_after_an_accident_while_updates_are_timed_stacks_have_the_usual_size(
     monkeypatch.setattr(timing, "_fit", failing)
     if isinstance(make(), torch.AcceleratorError):
         with pytest.raises(LostDeviceError):
-            timing.best_size(runs, 2, True)
+            timing.best_size(runs, 1, 2, True)
     else:
-        assert timing.best_size(runs, 2, True) == 2
+        assert timing.best_size(runs, 1, 2, True) == 2
 
 
 @pytest.mark.tries_stacks

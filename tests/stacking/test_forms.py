@@ -147,7 +147,7 @@ def test_a_composite_that_may_draw_is_not_walked(monkeypatch):
     stacked_form(Residual)(walked)
     monkeypatch.delattr(Residual, "stochastic")
     one = task(0, middle=lambda act: [Residual(act)])
-    assert "stochastic = False" in layers.reason_against(one.network, one.units)
+    assert "stochastic = False" in layers.reason_against(one.network, one.activations)
 
 
 @pytest.mark.usefixtures("table")

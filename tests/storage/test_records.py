@@ -137,7 +137,7 @@ def test_load_from_checkpoint_takes_every_argument_of_lightnings(once, tmp_path)
     with path.open("rb") as file:
         assert torch.equal(ClassificationTask.load_from_checkpoint(file).eval()(x), expected)
     gelu = ClassificationTask.load_from_checkpoint(path, activation="gelu")
-    assert [type(unit) for unit in gelu.units] != [type(unit) for unit in task.units]
+    assert [type(unit) for unit in gelu.activations] != [type(unit) for unit in task.activations]
 
 
 def test_weights_that_do_not_fit_are_one_line_unless_strict_is_false(once, tmp_path):

@@ -201,7 +201,7 @@ def test_a_shard_has_the_same_runs_whatever_has_failed(tmp_path, monkeypatch):
         study_text(json.dumps(more)[1:-1].replace('"', ""), seeds=3)
     )
     runs = reading.load("mine.yaml").runs()
-    able = [run for run in runs if "none" not in str(run.unit)]
+    able = [run for run in runs if "none" not in str(run.spelling)]
 
     def shares(todo):
         parts = [packing.pack(runs, tmp_path, 4, 4, Shard(n, 2), todo) for n in (0, 1)]
@@ -210,6 +210,9 @@ def test_a_shard_has_the_same_runs_whatever_has_failed(tmp_path, monkeypatch):
     whole = shares(able)
     assert sorted(whole) == sorted(run.id for run in able)
     assert [*whole.values()].count(0) == 9
-    for failed in (random.Random(0).sample(able, 5), [run for run in able if run.unit == "elu"]):
+    for failed in (
+        random.Random(0).sample(able, 5),
+        [run for run in able if run.spelling == "elu"],
+    ):
         todo = [run for run in able if run not in failed]
         assert shares(todo) == {run.id: whole[run.id] for run in todo}

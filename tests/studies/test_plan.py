@@ -14,7 +14,8 @@ from pytorch_lightning.loggers.logger import DummyLogger
 
 from actlab.checks import configs
 from actlab.cli import loggers
-from actlab.config import identity, paths, resolved, values
+from actlab.config import identity, paths, resolved
+from actlab.config.labels import label
 from actlab.config.plain_values import plain
 from actlab.errors import ActlabError
 from actlab.stages import opening
@@ -181,7 +182,7 @@ def test_units_added_on_the_command_line(study, tmp_path, monkeypatch):
     (tmp_path / "my_unit.py").write_text("class MyUnit: ...")
     monkeypatch.chdir(tmp_path)
     added = study(activations=["gelu", {"name": "elu", "alpha": 0.5}, "./my_unit.py:MyUnit"])
-    labels = dict.fromkeys(values.label(run.point["model.activation"]) for run in added.runs())
+    labels = dict.fromkeys(label(run.point["model.activation"]) for run in added.runs())
     assert list(labels) == ["relu", "elu", "gelu", "elu(alpha=0.5)", "MyUnit"]
     assert added.runs()[-1].point["model.activation"] == f"{tmp_path}/my_unit.py:MyUnit"
 

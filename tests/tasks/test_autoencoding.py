@@ -61,7 +61,7 @@ def test_the_loss_is_the_mean_over_batch_and_pixels():
 
 def test_the_code_has_a_unit_and_the_output_none():
     one = task(0, "relu")
-    assert len(one.units) == 5
+    assert len(one.activations) == 5
     assert isinstance(one.network[-1], torch.nn.Linear)
     code = torch.nn.Sequential(*list(one.network)[:7])(torch.randn(50, *SHAPE))
     assert code.shape == (50, 2)

@@ -47,12 +47,12 @@ def test_a_narrow_slope_learns_as_a_float32_one(make):
         for _ in range(3):
             task.loss((torch.ones(2, 1, 4, 4), torch.tensor([0, 1]))).backward()
             optimizer.step()
-        learnt.append([float(unit.slope.detach()) for unit in task.units])
+        learnt.append([float(unit.slope.detach()) for unit in task.activations])
     assert learnt[0] == learnt[1] != [0.75] * 8
 
 
 def test_wide_complex_and_whole_numbers_stay(make):
-    unit = make("Low").units[0]
+    unit = make("Low").activations[0]
     found = {name: str(value.dtype)[6:] for name, value in unit.state_dict().items()}
     kept = {f"{dtype}_kept": dtype for dtype in ("float64", "complex64", "int8")}
     assert found == {"slope": "float32", "scale": "float32", **kept}
@@ -61,5 +61,5 @@ def test_wide_complex_and_whole_numbers_stay(make):
 def test_lazy_modules_of_users_are_raised_too(make):
     assert all(
         isinstance(unit, nn.BatchNorm1d) and unit.weight.shape == (128,)
-        for unit in make("Lazy").units
+        for unit in make("Lazy").activations
     )

@@ -247,7 +247,7 @@ class DrawsInConstructor(nn.Module):
 def weights_of(activation, dropout=0.0, seed=3):
     network = partial(MLP, hidden=(6, 6), dropout=dropout)
     task = ClassificationTask(3, (4,), activation, network, seed=seed)
-    inside = {id(p) for unit in task.units for p in unit.parameters()}
+    inside = {id(p) for unit in task.activations for p in unit.parameters()}
     return task, [p for p in task.network.parameters() if id(p) not in inside]
 
 
@@ -265,8 +265,8 @@ def test_initial_weights_are_a_function_of_seed_and_layer():
 
 def test_units_keep_the_weights_that_they_made():
     task, _ = weights_of(f"{__file__}:DrawsInConstructor")
-    assert len(task.units) == 2
-    for unit in task.units:
+    assert len(task.activations) == 2
+    for unit in task.activations:
         assert torch.equal(unit.inner.weight, unit.own)
 
 

@@ -164,12 +164,17 @@ class Factory:
         """The signature of the target, read once."""
         return plugins.builder(self.spec, self.target)
 
+    @cached_property
+    def stochastic(self) -> bool | None:
+        """What modules of a registered name declare; None for an importable name."""
+        return None if self.spec.source else entry(self.spec.name).stochastic
+
     def __call__(self, width: int | None = None) -> nn.Module:
         """Return a fresh module for a site with ``width`` features, which only some activations need."""
         with plugins.site(width):
             module = self.builder.build()
-        if not self.spec.source and is_stochastic(module) is not entry(self.spec.name).stochastic:
-            vars(module)["stochastic"] = entry(self.spec.name).stochastic
+        if self.stochastic is not None:
+            vars(module)["stochastic"] = self.stochastic
         return module
 
     def __reduce__(self) -> Any:

@@ -25,7 +25,8 @@ from actlab.analysis.statistics import (
     pairs_needed,
 )
 from actlab.analysis.study_table import FAMILIES, Cell, Family, Row, StudyTable
-from actlab.config.values import in_full, same, shareable
+from actlab.config.labels import in_full
+from actlab.config.values import same, shareable
 from actlab.errors.messages import unknown
 from actlab.studies.formats import Timed
 from actlab.studies.groups import Group, Setting

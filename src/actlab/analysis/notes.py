@@ -67,7 +67,7 @@ def _surrogates(results: Results) -> str:
     for run in results.runs:
         result = results.results.get(run.id)
         if result and result.get("surrogate_gradient"):
-            names[results.text("model.activation", run.unit)] = None
+            names[results.text("model.activation", run.spelling)] = None
     if not names:
         return ""
     return f"Gradient declared a surrogate, not the derivative: {', '.join(names)}."

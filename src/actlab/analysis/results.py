@@ -24,7 +24,7 @@ from actlab.analysis.columns import (
 from actlab.analysis.metrics import Metrics
 from actlab.analysis.statistics import on_grid
 from actlab.config import metrics
-from actlab.config.values import printers
+from actlab.config.labels import printers
 from actlab.errors import ActlabError
 from actlab.storage.files import DamagedError
 from actlab.storage.series import Key, Series

@@ -23,7 +23,8 @@ from actlab.analysis.differences import Difference, Superiority
 from actlab.analysis.looks import factor
 from actlab.analysis.statistics import Interval, Number
 from actlab.analysis.wording import joined, plural
-from actlab.config.values import in_full, mapped, printers, shareable
+from actlab.config.labels import in_full, printers
+from actlab.config.values import mapped, shareable
 from actlab.storage.json_files import read_json
 from actlab.studies.plan import SMOKE_SUFFIX
 from actlab.studies.points import Point

@@ -16,10 +16,11 @@ from actlab.callbacks.weight_averaging import check_averaging
 from actlab.checks import state_trial
 from actlab.checks.cases import Faults, key_of
 from actlab.checks.cost import first_batch
-from actlab.checks.facts import Known
+from actlab.checks.facts import Known, as_text
 from actlab.checks.gradient_trial import copied, fault_of_gradient, fault_of_rows, gradients_of
+from actlab.config.labels import label
 from actlab.config.paths import ACTIVATION, set_dotted
-from actlab.config.values import canonical, label
+from actlab.config.values import canonical
 from actlab.errors import ActlabError, RunError
 from actlab.errors.messages import described
 from actlab.experiments import Experiment
@@ -28,6 +29,7 @@ from actlab.runtime.devices import threads
 from actlab.runtime.modules import evaluating
 from actlab.runtime.signals import Report
 from actlab.runtime.third_party import calling
+from actlab.stacking.building import build_tasks
 from actlab.studies.groups import of_each_value
 from actlab.studies.plan import Run
 from actlab.tasks import Task
@@ -66,6 +68,7 @@ def try_activations(runs: Sequence[Run], known: Faults, report: Report) -> tuple
     invalid config, apart from its activation, raises an ActlabError.
     """
     faults, facts, lines = {**known}, Known(), set[str]()
+    built: dict[str, Experiment] = {}
     each = {key_of(run): run for run in reversed(runs)}
     for run in {run.id: run for run in (*of_each_value(runs), *reversed(each.values()))}.values():
         signals.check()
@@ -73,16 +76,17 @@ def try_activations(runs: Sequence[Run], known: Faults, report: Report) -> tuple
         if faults.get(key):
             continue
         report("trying", key, f"activation {name}" if run.activation else run.id)
-        experiment = _built(run, name)
+        experiment = _built(run, name, built)
         if isinstance(experiment, str):
             faults[key] = experiment
             continue
         facts.of(run, experiment)
+        facts.updates_of(run, experiment)
         if key in faults:
             continue
 
         # Try a few samples, with one thread: others would only wait for it
-        has_activations = isinstance(experiment.task, Task) and experiment.task.units
+        has_activations = isinstance(experiment.task, Task) and experiment.task.activations
         batch = _samples(experiment) if has_activations else None
         with threads(1):
             faults[key] = fault_of(experiment, name, batch)
@@ -102,12 +106,27 @@ def _samples(experiment: Experiment) -> Batch:
     return tuple(part[:SAMPLES] for part in first_batch(experiment))
 
 
-def _built(run: Run, name: str) -> Experiment | str:
-    """Return the experiment of a run, or its activation's fault; raise if no other one can be built."""
+def _built(run: Run, name: str, built: dict[str, Experiment]) -> Experiment | str:
+    """Return the experiment of a run, or its activation's fault; raise if the rest is at fault.
+
+    Runs that differ only in their activation share Trainer and data, those of the first of them
+    that was ``built``.
+    """
     if run.activation and (reason := fault_of_creation(run.activation)):
         return f"activation {name} fails: {reason}"
+
+    # Take over Trainer and data
+    settings = _without_activation(run)
+    first = built.get(settings)
+    if run.activation and first is not None and isinstance(first.task, Task):
+        # Users' code may raise anything, and again in the build below, which names the fault
+        with suppress(Exception):
+            (task,) = build_tasks([run.config], first)
+            return first._replace(task=task)
+
     try:
-        return experiments.build(run.config)
+        built[settings] = experiments.build(run.config)
+        return built[settings]
     except RunError as error:
         return f"activation {name} fails: {error}"
     except ActlabError as error:
@@ -119,6 +138,14 @@ def _built(run: Run, name: str) -> Experiment | str:
             experiments.build(config)
             return f"activation {name} fails in the network: {error}"
         raise
+
+
+def _without_activation(run: Run) -> str:
+    """Return the config of a run without its activation, as text."""
+    config = copy.deepcopy(run.config)
+    if run.activation:
+        set_dotted(config, ACTIVATION, None)
+    return as_text(config)
 
 
 def fault_of_creation(activation: activations.Activation) -> str | None:
@@ -138,7 +165,7 @@ def fault_of(experiment: Experiment, name: str, batch: Batch | None = None) -> s
     """
     check_averaging(experiment.trainer)
     task = experiment.task
-    if not isinstance(task, Task) or not task.units:
+    if not isinstance(task, Task) or not task.activations:
         return None
     fault = _fault_of(task, batch or _samples(experiment))
     return fault and f"activation {name} {fault}"
@@ -147,8 +174,8 @@ def fault_of(experiment: Experiment, name: str, batch: Batch | None = None) -> s
 def _fault_of(task: Task, batch: Batch) -> str | None:
     sites: Sites = {}
     known = {name for name, _ in task.network.named_parameters()}
-    uncalled = {id(activation): copied(activation) for activation in task.units}
-    for activation in task.units:
+    uncalled = {id(activation): copied(activation) for activation in task.activations}
+    for activation in task.activations:
         _check_calls(activation, sites)
     try:
         with torch.random.fork_rng(devices=[]), calling():
@@ -203,7 +230,7 @@ def state_of(x: Tensor) -> Before:
 
 
 def gradient_of(activation: nn.Module, like: Tensor) -> Tensor:
-    """Return the gradient of a randomly weighted sum of the output at a standard normal input of a shape."""
+    """Return the gradient of a randomly weighted sum of the output at a standard normal input."""
     # of the activation alone: in a deep network the gradient may underflow
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(like.shape, generator=generator, dtype=like.dtype).requires_grad_()
@@ -215,23 +242,25 @@ def gradient_of(activation: nn.Module, like: Tensor) -> Tensor:
 
 
 def check_call(activation: nn.Module, x: Tensor, output: object, before: Before) -> None:
-    """Raise an ActlabError unless a call kept the input, shape, dtype, finite values and declarations."""
+    """Raise an ActlabError unless a call kept input, shape, dtype, finiteness and declarations."""
     value, version = before  # ``x.data`` avoids autograd's count
     if x._version != version or not torch.equal(x.nan_to_num(), value.nan_to_num()):
         raise ActlabError(
-            "changes its input: return a new tensor, without operations in place such as x.relu_() or "
-            "inplace=True"
+            "changes its input: return a new tensor, without operations in place such as x.relu_() "
+            "or inplace=True"
         )
     if not isinstance(output, Tensor) or output.shape != x.shape:
         given = (
             f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
         )
         raise ActlabError(
-            f"returned {given} for an input of shape {tuple(x.shape)}: return a tensor of that shape"
+            f"returned {given} for an input of shape {tuple(x.shape)}: return a tensor of that "
+            "shape"
         )
     if output.dtype != x.dtype and not torch.is_autocast_enabled(x.device.type):
         raise ActlabError(
-            f"returned {str(output.dtype)[6:]} for {str(x.dtype)[6:]}: return the dtype of the input"
+            f"returned {str(output.dtype)[6:]} for {str(x.dtype)[6:]}: return the dtype of the "
+            "input"
         )
     if x.isfinite().all() and (wrong := ~output.isfinite()).any():
         y, at = output[wrong][0].item(), x[wrong][0].item()
@@ -246,8 +275,8 @@ def _check_declared(activation: nn.Module, x: Tensor, output: Tensor) -> None:
             activation.forward(x), output, equal_nan=True
         ):
             raise ActlabError(
-                "returns different outputs in training and in evaluation, but 'stochastic' is False: "
-                "set it to True on the class or in register(…)"
+                "returns different outputs in training and in evaluation, but 'stochastic' is "
+                "False: set it to True on the class or in register(…)"
             )
         if activations.is_elementwise(activation):
             both = activation.forward(torch.stack([x, 1 - x]))
@@ -255,6 +284,6 @@ def _check_declared(activation: nn.Module, x: Tensor, output: Tensor) -> None:
                 both[0], activation.forward(x), equal_nan=True
             ):
                 raise ActlabError(
-                    "declares 'elementwise = True', but its output for one sample depends on other samples: "
-                    "remove the declaration"
+                    "declares 'elementwise = True', but its output for one sample depends on other "
+                    "samples: remove the declaration"
                 )

@@ -19,10 +19,11 @@ from actlab.analysis.metrics import TESTED
 from actlab.analysis.results import Results
 from actlab.config import metrics
 from actlab.config.class_paths import class_of
+from actlab.config.labels import in_full
 from actlab.config.metric_classes import directions
 from actlab.config.metrics import PARAMETERS
 from actlab.config.paths import ACTIVATION, get_dotted
-from actlab.config.values import as_list, in_full
+from actlab.config.values import as_list
 from actlab.errors import ActlabError
 from actlab.errors.messages import one_line, unknown
 from actlab.stages.opening import planned

@@ -18,8 +18,9 @@ from torch import Tensor
 
 from actlab import experiments
 from actlab.config.class_paths import class_of
+from actlab.config.labels import label
 from actlab.config.signatures import locate
-from actlab.config.values import canonical, label
+from actlab.config.values import canonical
 from actlab.errors.messages import described
 from actlab.experiments import Experiment
 from actlab.random.seeding import own_generators
@@ -95,11 +96,6 @@ def _built(configs: Mapping[Point, Mapping[str, Any]]) -> dict[Point, Experiment
         else:
             built[point] = first[settings] = experiments.build(config)
     return built
-
-
-def updates_of(run: Run) -> int | None:
-    """Return the number of updates per epoch of a run."""
-    return experiments.build(run.config).updates_per_epoch()
 
 
 def _entry(

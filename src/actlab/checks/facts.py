@@ -8,28 +8,34 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from actlab.config.paths import get_dotted, set_dotted
-from actlab.studies.plan import Run
+from actlab.studies.plan import SEED, Run
 
 if TYPE_CHECKING:
     from actlab.experiments import Experiment
 
 
 class Facts(NamedTuple):
-    """What a build shows of a run, and of all runs that differ from it only in seed and `stackable` keys."""
+    """What a build shows of a run, and of runs that differ only in seed and `stackable` keys."""
 
     stackable: tuple[str, ...]  # config keys in which the members of a stack may differ
     layers: str  # types and parameter shapes of the layers, as text
     on_cpu: bool
+    single_device: bool
     has_forms: bool  # whether all layers have a stacked form
     reason: str | None  # why the run cannot be a member of a stack
 
 
 class Known:
-    """The facts of the runs that were built, and of runs that differ from them only in `stackable` keys."""
+    """The facts of the runs that were built.
+
+    They hold for runs that differ from these only in `stackable` keys. A process that has built
+    runs hands them on to others, which then build fewer.
+    """
 
     def __init__(self) -> None:
         self._stackable: dict[str, tuple[str, ...]] = {}  # by the classes of a model, as text
         self._facts: dict[str, Facts] = {}  # by the settings that may change them, as text
+        self._updates: dict[str, int | None] = {}  # per epoch, by the settings of all but the model
 
     def of(self, run: Run, experiment: Experiment | None = None) -> Facts:
         """Return the facts of a run, from its ``experiment`` if it was built."""
@@ -47,6 +53,16 @@ class Known:
         self._stackable[classes] = facts.stackable
         self._facts[_settings(run, facts.stackable)] = facts
         return facts
+
+    def updates_of(self, run: Run, experiment: Experiment | None = None) -> int | None:
+        """Return the number of updates per epoch of a run; None if its data have no length."""
+        settings = as_text(without({**run.config, "model": None}, [SEED]))
+        if settings not in self._updates:
+            from actlab import experiments
+
+            built = experiment or experiments.build(run.config)
+            self._updates[settings] = built.updates_per_epoch()
+        return self._updates[settings]
 
 
 def _settings(run: Run, stackable: Sequence[str]) -> str:
@@ -67,7 +83,7 @@ def _classes(value: Any) -> Any:
 
 
 def without(config: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
-    """Return a config with the values of some keys replaced by 0, but objects by their class paths."""
+    """Return a config with the values of some keys replaced by 0, and objects by class paths."""
     # Members of a stack may differ in the settings of their optimiser, but not in its class.
     copied = copy.deepcopy(dict(config))
     for key in keys:

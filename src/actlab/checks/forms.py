@@ -24,6 +24,7 @@ def facts_of(experiment: Experiment) -> Facts:
         stackable=(SEED, *(f"model.{name}" for name in names)),
         layers=layers_of(task),
         on_cpu=experiment.trainer.strategy.root_device.type == "cpu",
+        single_device=experiment.trainer.world_size == 1,
         has_forms=isinstance(task, Task) and stacking.has_forms(task),
         reason=reason_against(experiment),
     )

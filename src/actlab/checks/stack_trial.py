@@ -1,14 +1,16 @@
-"""Trials before runs are stacked, by a few updates: users need not know or declare what third-party code does.
+"""Trials before runs are stacked, by a few updates.
 
-A stack of one must compute what the plain module computes (`difference`). Runs together must equal
-each alone in every bit (`dependence`).
+Users need not know or declare what third-party code does. A stack of one must compute what the
+plain module computes (`difference`). Runs together must equal each alone in every bit
+(`dependence`).
 """
 
 from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,14 +20,16 @@ import torch
 from pytorch_lightning.callbacks import Checkpoint
 from torch import Tensor
 
+from actlab.config.labels import label
 from actlab.config.paths import set_dotted
-from actlab.config.values import label
 from actlab.errors.messages import described
+from actlab.experiments import Experiment
+from actlab.random.seeding import seed_generators
 from actlab.runtime.accidents import check_device
 from actlab.runtime.devices import threads
 from actlab.runtime.quiet import quiet
 from actlab.stacking import StackedTask
-from actlab.stacking.building import assemble
+from actlab.stacking.building import assemble, build_tasks, stack_of
 from actlab.stacking.mapping import MappingError
 from actlab.stacking.network import task_state
 from actlab.studies.plan import SEED, Run
@@ -36,15 +40,16 @@ CLOSE = 1e-6  # relative, in float64
 DOUBLE = {"precision": "64-true"}
 PATIENCE = 60.0  # seconds that the updates of one fit may take
 _SHORT = {  # two epochs of two updates
-    **{
-        "max_epochs": 2,
-        "max_steps": -1,
-        "max_time": None,
-        "num_sanity_val_steps": 0,
-        "logger": False,
-    },
-    **{"limit_train_batches": 2, "limit_val_batches": 1, "limit_test_batches": 1},
-    **{"check_val_every_n_epoch": 1, "val_check_interval": 1.0},
+    "max_epochs": 2,
+    "max_steps": -1,
+    "max_time": None,
+    "num_sanity_val_steps": 0,
+    "logger": False,
+    "limit_train_batches": 2,
+    "limit_val_batches": 1,
+    "limit_test_batches": 1,
+    "check_val_every_n_epoch": 1,
+    "val_check_interval": 1.0,
 }
 
 
@@ -57,9 +62,8 @@ class _Watch(Checkpoint):
     """Records what a fit computes for one run, or for each member of a stack."""
 
     def __init__(self) -> None:
-        self.states: list[
-            list[dict[str, Tensor]]
-        ] = []  # weights before and after training, of each run
+        # Weights before and after training, of each run
+        self.states: list[list[dict[str, Tensor]]] = []
         self.recorded: list[list[dict[str, Tensor]]] = []  # metrics of each epoch and run
         self._begun = 0.0
 
@@ -96,19 +100,31 @@ def _states(module: pl.LightningModule) -> list[dict[str, Tensor]]:
 
 @threads(1)
 def difference(run: Run) -> str | None:
-    """Return how a stack of one differs from the plain module in float64, in words; None if they agree.
+    """Return how a stack of one differs from the plain module in float64; None if they agree.
 
     A network that cannot be mapped raises a MappingError. Any other exception, which may be an
     accident, becomes a TrialError.
     """
-    short = _shortened(run, **DOUBLE)
-    stack, alone = (_watched([short], stacked, SAMPLES) for stacked in (True, False))
-    return _described(_compare(alone, stack, 0, CLOSE), run)
+    config, watch = _shortened(run, **DOUBLE), _Watch()
+    with TemporaryDirectory() as folder:
+        with _trying("a stack"):
+            alone = assemble([config], watch, Path(folder), stacked=False)
+
+            # Build the task once more, under a copy of the Trainer
+            trainer, stack_watch = copy.deepcopy((alone.trainer, watch))
+            (task,) = build_tasks([config], alone)
+            second = Experiment(trainer, task, copy.copy(alone.data))
+            stack = stack_of([task], second, [run.seed])
+            _train(stack, run.seed)
+
+        with _trying("a run alone"):
+            _train(alone, run.seed)
+    return _described(_compare(watch, stack_watch, 0, CLOSE), run)
 
 
 @threads(1)
 def dependence(runs: Sequence[Run], exact: bool) -> str | None:
-    """Return how the first and the last run together differ from each alone, in words; None if they do not.
+    """Return how the first and the last run together differ from each alone; None if they agree.
 
     If ``exact``, in any bit; else in float64, as on a GPU, whose kernels depend on the number of
     runs. A single run is tried with another seed. Raises as `difference` does.
@@ -116,9 +132,9 @@ def dependence(runs: Sequence[Run], exact: bool) -> str | None:
     some = [_shortened(run, **({} if exact else DOUBLE)) for run in (runs[0], runs[-1])]
     if len(runs) == 1:
         set_dotted(some[1], SEED, runs[0].seed + 1)
-    together = _watched(some, True)
+    together = _watched(some)
     for r, config in enumerate(some):
-        if reason := _compare(_watched([config], True), together, r, 0.0 if exact else CLOSE):
+        if reason := _compare(_watched([config]), together, r, 0.0 if exact else CLOSE):
             return _described(reason, runs[0])
     return None
 
@@ -136,25 +152,36 @@ def _shortened(run: Run, **settings: Any) -> dict[str, Any]:
     return config
 
 
-def _watched(
-    configs: Sequence[Mapping[str, Any]], stacked: bool, samples: int | None = None
-) -> _Watch:
-    """Train runs with batches of at most so many ``samples``; return what was computed."""
+def _watched(configs: Sequence[Mapping[str, Any]]) -> _Watch:
+    """Train runs in a stack; return what was computed."""
     watch = _Watch()
-    with TemporaryDirectory() as folder, quiet():
-        try:
-            trainer, task, data = assemble(configs, watch, Path(folder), stacked)
-            for name in ("batch_size", "eval_batch_size") if samples else ():
-                size: Any = getattr(data, name, samples)
-                setattr(data, name, min(samples or size, size))
-            trainer.fit(task, datamodule=data)
-        except MappingError:
-            raise
-        except Exception as error:  # third-party code may raise anything
-            check_device(error)
-            how = "a stack" if stacked else "a run alone"
-            raise TrialError(f"a trial of {how} failed: {described(error, 200)}") from error
+    with TemporaryDirectory() as folder, _trying("a stack"):
+        trainer, task, data = assemble(configs, watch, Path(folder), stacked=True)
+        trainer.fit(task, datamodule=data)
     return watch
+
+
+@contextmanager
+def _trying(name: str) -> Iterator[None]:
+    """Quietly train something of a ``name``; what third-party code raises becomes a TrialError."""
+    try:
+        with quiet():
+            yield
+    except MappingError:
+        raise
+    except Exception as error:  # third-party code may raise anything
+        check_device(error)
+        raise TrialError(f"a trial of {name} failed: {described(error, 200)}") from error
+
+
+def _train(experiment: Experiment, seed: int) -> None:
+    """Train with batches of at most `SAMPLES`, and global generators that begin with the seed."""
+    trainer, task, data = experiment
+    for name in ("batch_size", "eval_batch_size"):
+        size: Any = getattr(data, name, SAMPLES)
+        setattr(data, name, min(SAMPLES, size))
+    seed_generators(seed)
+    trainer.fit(task, datamodule=data)
 
 
 def _compare(alone: _Watch, together: _Watch, r: int, close: float) -> str | None:
@@ -181,7 +208,7 @@ def _change(states: Sequence[Sequence[Mapping[str, Tensor]]], r: int) -> dict[st
 def _first_difference(
     alone: Mapping[str, Tensor], member: Mapping[str, Tensor], close: float
 ) -> str | None:
-    """Return the first tensor that is missing or differs, relative to the largest value of all tensors."""
+    """Return the first tensor that is missing or differs, relative to the largest value of all."""
     if missing := alone.keys() ^ member.keys():
         return min(missing)
     largest = max(

@@ -45,7 +45,7 @@ def tried(run: Run, experiment: Experiment, batch: Batch | None) -> tuple[str | 
         builds = [experiments.build(run.config).task for _ in range(2)]
     first, second = builds
     for activation, later in zip(
-        getattr(first, "units", ()), getattr(second, "units", ()), strict=True
+        getattr(first, "activations", ()), getattr(second, "activations", ()), strict=True
     ):
         if fault := shared_parameter(activation, later):
             return fault, ""

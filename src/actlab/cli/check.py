@@ -11,7 +11,7 @@ from rich.text import Text
 
 from actlab.checks.rows import NAMES, REQUIRED, Property
 from actlab.cli.parser import Parser
-from actlab.config.values import label
+from actlab.config.labels import label
 from actlab.engines.running import untried
 from actlab.engines.workers import EndedError, Worker
 from actlab.errors import ActlabError

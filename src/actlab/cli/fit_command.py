@@ -25,12 +25,12 @@ from actlab.cli.arguments import RUN_FOLDER, Words
 from actlab.cli.fit_folders import LIGHTNING_WORDS, checkpoint_at
 from actlab.config import metric_classes, record, sections
 from actlab.config.admission import UntrustedError, admitted
+from actlab.config.labels import label
 from actlab.config.messages import one_line_errors
 from actlab.config.paths import differences, get_dotted
 from actlab.config.plain_values import plain
 from actlab.config.resolved import complete, run_seed, typed, with_text
 from actlab.config.signatures import locate, parameters
-from actlab.config.values import label
 from actlab.datamodules.base import TensorDataModule
 from actlab.engines.matrices import MatrixFile
 from actlab.errors import ActlabError

@@ -13,7 +13,8 @@ from typing import Any
 
 from actlab.analysis.wording import few
 from actlab.config.class_paths import import_path
-from actlab.config.values import canonical, label, printer
+from actlab.config.labels import label, printer
+from actlab.config.values import canonical
 from actlab.errors import ActlabError
 from actlab.storage.logger_ids import has_id, id_in
 from actlab.studies.plan import Run
@@ -52,7 +53,7 @@ class Loggers:
             "name": run.id,
             "group": self.group,
             "id": id_in(self.root / run.id),
-            "tags": [*self.tags, self._text("", run.unit)[:64]],
+            "tags": [*self.tags, self._text("", run.spelling)[:64]],
             "job_type": "run",
             "modes": self.modes,
         }
@@ -63,8 +64,8 @@ class Loggers:
         # Log the config, the setting and the activation
         hyperparameters = plain(run.config)
         hyperparameters["setting"] = run.point.in_words(text=self._text)
-        if run.unit:
-            hyperparameters["activation"] = self._text("", run.unit)
+        if run.spelling:
+            hyperparameters["activation"] = self._text("", run.spelling)
         logger.log_hyperparams(hyperparameters)
         return logger
 

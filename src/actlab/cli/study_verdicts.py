@@ -51,7 +51,7 @@ def suggest(
 
     # Without a --reference, GELU is suggested if the study compares it.
     options = ["--seeds", str(seeds)]
-    compared = [run.unit for run in results.runs if isinstance(run.unit, str)]
+    compared = [run.spelling for run in results.runs if isinstance(run.spelling, str)]
     if reference is None and "gelu" in compared:
         options += ["--reference", "gelu"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from actlab.analysis.comparison import table_of
 from actlab.analysis.results import Results
 from actlab.analysis.study_table import StudyTable
-from actlab.config.values import printer
+from actlab.config.labels import printer
 from actlab.errors.imports import needing
 
 
@@ -24,7 +24,7 @@ def publish(results: Results, table: StudyTable, folder: Path, written: Iterable
     from actlab.reports import activation_figures, style, tables, wandb
 
     # Draw the activations
-    activations = [run.unit for run in results.runs if run.unit]
+    activations = [run.spelling for run in results.runs if run.spelling]
     write = printer(activations)
     figure = activation_figures.plot_compared(
         {write(activation): activation for activation in activations}

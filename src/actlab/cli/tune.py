@@ -11,8 +11,9 @@ from typing import Any
 from actlab.cli.parser import Parser
 from actlab.cli.study import run_and_show
 from actlab.cli.study_options import add_run_options, add_study_options
+from actlab.config.labels import in_full, label
 from actlab.config.paths import is_activation
-from actlab.config.values import as_list, in_full, label, named, same
+from actlab.config.values import as_list, named, same
 from actlab.engines.running import Engine
 from actlab.errors import ActlabError
 from actlab.storage.files import write_atomically

@@ -55,13 +55,16 @@ _WORD = re.compile(r"[\w+-]*|[+-]?[\d.]+(e[+-]?\d+)?", re.IGNORECASE)
 
 
 class UntrustedError(ActlabError):
-    """Raised for a record that names code which only the user may name; ``remedy`` says how to allow it."""
+    """Raised for a record that names code which only the user may name.
+
+    The ``remedy`` says how to allow it.
+    """
 
     def __init__(self, key: str, value: Any, remedy: str) -> None:
         super().__init__(
-            f"the checkpoint records {key} {value!r}, which would be imported and run. Without your word a "
-            f"checkpoint names only registered activations and classes of {', '.join(NAMES)}. If you trust the "
-            f"file: {remedy}"
+            f"the checkpoint records {key} {value!r}, which would be imported and run. Without "
+            "your word a checkpoint names only registered activations and classes of "
+            f"{', '.join(NAMES)}. If you trust the file: {remedy}"
         )
         self.key, self.value = key, value
 
@@ -73,29 +76,41 @@ def admitted(
     said: Iterable[str] = (),
     only: Collection[str] = tuple(SECTIONS),
 ) -> dict[str, Any]:
-    """Return the training record of a file as a config: seed, ``only`` some sections, arguments in `TRAINER`.
+    """Return the training record of a file as a config: seed, sections, and arguments in `TRAINER`.
 
-    The record may name what the user ``said``, and any code if the user does ``trust`` the file;
-    else an `UntrustedError` names the ``remedy``.
+    Args:
+        recorded: the record.
+        remedy: how the user allows code, for the `UntrustedError`.
+        trust: whether the record may name any code.
+        said: what the user named, which the record may name, too.
+        only: the sections that are returned.
     """
     if not isinstance(recorded, Mapping) or not isinstance(recorded.get("trainer", {}), Mapping):
         raise _malformed("model and data")
     reading = _Reading(remedy, trust, frozenset(said))
     config: dict[str, Any] = {SEED: recorded.get(SEED, 0)}
+
+    # Model and data
     for section in only:
         if section == "data" and section not in recorded:
             continue  # a plain Trainer wrote the checkpoint
-        if not isinstance(value := recorded.get(section), Mapping):
+        value = recorded.get(section)
+        if not isinstance(value, Mapping):
             raise _malformed(section)
         arguments = value.get("init_args") or {}
         reading.check({**value, "init_args": arguments}, Any, section)
-        kept = {
-            key: item for key, item in arguments.items() if section != "data" or key not in WRITTEN
-        }
-        config[section] = {"class_path": value["class_path"], "init_args": copy.deepcopy(kept)}
-    if trainer := {
-        k: v for k, v in recorded.get("trainer", {}).items() if k in TRAINER and type(v) in PLAIN
-    }:
+        arguments = copy.deepcopy(dict(arguments))
+        if section == "data":
+            for name in WRITTEN:
+                arguments.pop(name, None)
+        config[section] = {"class_path": value["class_path"], "init_args": arguments}
+
+    # Trainer
+    trainer = {}
+    for name, value in recorded.get("trainer", {}).items():
+        if name in TRAINER and type(value) in PLAIN:
+            trainer[name] = value
+    if trainer:
         config["trainer"] = trainer
     return config
 
@@ -110,12 +125,7 @@ class _Reading:
 
     def check(self, value: Any, wanted: Any, key: str) -> None:
         if isinstance(value, Mapping) and OBJECT & value.keys():
-            owner = self._class(value.get("class_path"), key)
-            if not isinstance(arguments := value.get("init_args") or {}, Mapping):
-                raise _malformed(key)
-            for name, item in arguments.items():
-                self.check(item, inner_type(owner, name), f"{key}.{name}")
-            self.check({name: value[name] for name in value.keys() - OBJECT}, Any, key)
+            self._check_object(value, key)
         elif isinstance(value, Mapping):
             for name, item in value.items():
                 self.check(item, inner_type(wanted, name), f"{key}.{name}")
@@ -127,9 +137,20 @@ class _Reading:
         elif type(value) not in PLAIN:
             raise _malformed(key)
 
+    def _check_object(self, value: Mapping[str, Any], key: str) -> None:
+        owner = self._class(value.get("class_path"), key)
+        arguments = value.get("init_args") or {}
+        if not isinstance(arguments, Mapping):
+            raise _malformed(key)
+        for name, item in arguments.items():
+            self.check(item, inner_type(owner, name), f"{key}.{name}")
+
+        more = {name: value[name] for name in value.keys() - OBJECT}
+        self.check(more, Any, key)
+
     def _check_text(self, value: str, wanted: Any, key: str) -> None:
-        # Where more than a text may stand, the parser imports paths and reads YAML in texts. Where
-        # an object may stand, it takes a bare word for the name of any class that is imported.
+        # If more than a text is accepted, the parser imports paths and reads YAML in texts. If an
+        # object is accepted, it takes a bare word for the name of any imported class.
         options = kinds(wanted)
         names_object = any(is_callable(option) or any(classes_in(option)) for option in options)
         is_word = _WORD.fullmatch(value) and not names_object
@@ -138,11 +159,13 @@ class _Reading:
 
     def _class(self, path: Any, key: str) -> Any:
         """Return the class at an import path, or Any for anything else that the user allows."""
-        if isinstance(path, str) and (self.trust or path in self.said):
-            return (
-                locate(path) if "." in path and all(map(str.isidentifier, path.split("."))) else Any
-            )
-        dotted = (import_path(path) or path) if isinstance(path, str) else ""
+        if not isinstance(path, str):
+            raise UntrustedError(key, path, self.remedy)
+        if self.trust or path in self.said:
+            is_dotted = "." in path and all(map(str.isidentifier, path.split(".")))
+            return locate(path) if is_dotted else Any
+
+        dotted = import_path(path) or path
         owner = locate(dotted) if _is_in(dotted, (*NAMES, "torchmetrics")) else None
         # The parser checks its base class
         if inspect.isclass(owner) and _is_in(owner.__module__, NAMES):

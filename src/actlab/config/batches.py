@@ -1,4 +1,4 @@
-"""Limits on batches in a Trainer's arguments: the int 1 means one batch, the float 1.0 all batches."""
+"""Limits on batches in a Trainer's arguments: the int 1 is one batch, the float 1.0 all batches."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ BATCHES = (
 
 
 def limited(loader: Any, limit: int | float, key: str) -> Iterator[Any]:
-    """Return the batches of a data loader up to a Trainer's limit, the value of ``key``, as Lightning does.
+    """Return the batches of a data loader up to a Trainer's limit, as Lightning does.
 
-    The limit is a number of batches above 0, or as a float the fraction of batches.
+    The limit is the value of ``key``: a number of batches above 0, or as a float the fraction of
+    batches.
     """
     if limit == 1.0 and isinstance(limit, float):
         return iter(loader)
+
     number = limit if isinstance(limit, int) else int(limit * len(loader))
-    if not number:
+    if number == 0:
         raise ActlabError(
             f"{key} {limit}: less than one of {len(loader)} batches; "
             f"give at least {1 / len(loader):.3g}, or a whole number of batches"

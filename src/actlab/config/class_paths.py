@@ -81,8 +81,10 @@ def with_import_paths(value: Any, key: str = "") -> Any:
     if isinstance(value, Mapping):
         found = {}
         for name, inner in value.items():
-            below = key if name == "init_args" else f"{key}.{name}".removeprefix(".")
-            found[name] = with_import_paths(inner, below)
+            if isinstance(inner, str | Mapping | list | tuple):
+                below = key if name == "init_args" else f"{key}.{name}".removeprefix(".")
+                inner = with_import_paths(inner, below)
+            found[name] = inner
         return found
 
     if isinstance(value, list | tuple):

@@ -96,7 +96,7 @@ def is_of_actlab(config: Mapping[str, Any]) -> bool:
     """Return whether model and data are of classes in `ACTLAB`, by import path or bare name."""
     for section, classes in ACTLAB.items():
         ending = f".{class_of(config.get(section))}"
-        if not any(f".{name}".endswith(ending) for name in classes):
+        if not [name for name in classes if f".{name}".endswith(ending)]:
             return False
     return True
 

@@ -1,10 +1,10 @@
-"""Convert errors of other libraries and third-party classes about bad input to one-line messages."""
+"""Convert errors of other libraries and third-party classes about bad input to one line."""
 
 from __future__ import annotations
 
 import copy
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from inspect import formatannotation
 from typing import Any, get_args
@@ -46,40 +46,44 @@ _RESTORING = (
 
 @contextmanager
 def one_line_errors(given: Mapping[str, Any] | None = None) -> Iterator[None]:
-    """Convert errors of the parser and of Lightning about bad input to `ActlabError`, and unwrap chained ones.
+    """Convert errors of the parser and of Lightning about bad input to `ActlabError`.
 
-    For what the parser rejects, the first value of the config ``given`` that is not accepted is
-    named.
+    Chained errors are unwrapped. If the parser rejects the config ``given``, the error names the
+    first value that is not accepted.
     """
     try:
         yield
     except ArgumentError as error:
-        raise (
-            bad_input(error) or (mistake_in(given) if given else None) or innermost(error)
-        ) from error
+        mistaken = bad_input(error)
+        if mistaken is None and given:
+            mistaken = mistake_in(given)
+        raise (mistaken or innermost(error)) from error
     except ActlabError:
         raise
     except Exception as error:
-        known = isinstance(
-            error, MisconfigurationException | ValueError | TypeError
-        ) or _of_callback(error)
-        if bad := (bad_input(error) if known else None) or unrestored(error):
-            raise bad from error
+        expected = (MisconfigurationException, ValueError, TypeError)
+        found = None
+        if isinstance(error, expected) or _of_callback(error):
+            found = bad_input(error)
+        found = found or unrestored(error)
+        if found:
+            raise found from error
         raise
 
 
 def innermost(error: ArgumentError) -> ActlabError:
     """Return the cause of a parser's error on one line."""
-    return ActlabError(one_line([*_causes(error)][-1]))
+    *_, cause = _causes(error)
+    return ActlabError(one_line(cause))
 
 
 def mistake_in(given: Mapping[str, Any]) -> ActlabError | None:
-    """Return an error for the first value of a config that its class does not accept; None if there is none."""
+    """Return an error for the first value of a config that its class does not accept, or None."""
     trainer, mistaken = given.get("trainer"), None
     if isinstance(trainer, Mapping):
-        mistaken = _mistake_in_arguments(
-            trainer, pl.Trainer, "pytorch_lightning.Trainer", "trainer", ()
-        )
+        path = "pytorch_lightning.Trainer"
+        mistaken = _mistake_in_arguments(trainer, pl.Trainer, path, "trainer", ())
+
     for name, base in sections.SECTIONS.items():
         passed = ("seed", *sections.linked_shapes(given))
         mistaken = mistaken or mistake(given.get(name), base, name, passed=passed)
@@ -95,32 +99,47 @@ def mistake(
     an argument; the arguments ``passed`` of the value's own class come from elsewhere.
     """
     bases, options = tuple(classes_in(wanted)), kinds(wanted)
+
+    # An object
     if isinstance(value, str) and bases and not options & {str, int, float, Any}:
         value = {"class_path": value}
     if isinstance(value, Mapping) and "class_path" in value and bases:
         return _mistake_in_object(value, wanted, where, passed)
-    items = [(where, item) for item in value] if isinstance(value, list) else []
-    items += (
-        [(f"{where}.{name}", item) for name, item in value.items()]
-        if isinstance(value, Mapping)
-        else []
-    )
-    for key, item in items if any(classes_in(inner_type(wanted))) else ():
-        if isinstance(item, Mapping | str) and (
-            error := mistake(item, inner_type(wanted), key, owner)
-        ):
-            return error
+
+    # A container of objects
+    inner = inner_type(wanted)
+    if any(classes_in(inner)):
+        for key, item in _items(value, where):
+            error = mistake(item, inner, key, owner) if isinstance(item, Mapping | str) else None
+            if error:
+                return error
+
+    # A plain value
     if Any in options or _is_accepted(value, wanted):
         return None
     if isinstance(value, Mapping) and bases:
         return ActlabError(
-            f"{where} has arguments but no class: give its class path first, as {{class_path: …, init_args: …}}"
+            f"{where} has arguments but no class: give its class path first, as "
+            "{class_path: …, init_args: …}"
         )
-    text = f"{where} {value!r}: {owner} expects {formatannotation(wanted).replace('typing.', '')}"
+    expected = formatannotation(wanted).replace("typing.", "")
+    message = f"{where} {value!r}: {owner} expects {expected}"
     if isinstance(value, bool | int | float) and str in options:
-        quoted = {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
-        text += f'. Put text in quotes: {where.rpartition(".")[2]}: "{quoted}"'
-    return ActlabError(text)
+        text = str(value)
+        if isinstance(value, bool):
+            text = "yes" if value else "no"
+        name = where.rpartition(".")[2]
+        message += f'. Put text in quotes: {name}: "{text}"'
+    return ActlabError(message)
+
+
+def _items(value: Any, where: str) -> list[tuple[str, Any]]:
+    """Return the values in a list or mapping, each with its config key."""
+    if isinstance(value, list):
+        return [(where, item) for item in value]
+    if isinstance(value, Mapping):
+        return [(f"{where}.{name}", item) for name, item in value.items()]
+    return []
 
 
 def _is_accepted(value: Any, wanted: Any) -> bool:
@@ -137,66 +156,85 @@ def _mistake_in_object(
     value: Mapping[str, Any], wanted: Any, where: str, passed: tuple[str, ...]
 ) -> ActlabError | None:
     path, arguments = value["class_path"], value.get("init_args") or {}
-    if beside := [key for key in value if key not in SPEC]:
-        return ActlabError(f"{where}.{beside[0]} is next to class_path: put it under init_args")
+    misplaced = [key for key in value if key not in SPEC]
+    if misplaced:
+        return ActlabError(f"{where}.{misplaced[0]} is next to class_path: put it under init_args")
     if not isinstance(path, str):
         return ActlabError(f"{where}.class_path {path!r}: give the import path of a class, as text")
     if not isinstance(arguments, Mapping):
         return ActlabError(f"{where}.init_args {arguments!r}: give a mapping of names to values")
+
+    bases = tuple(classes_in(wanted))
     try:
-        owner = find(path, tuple(classes_in(wanted)), where)
+        owner = find(path, bases, where)
     except ActlabError as error:
         return error
-    # Whoever calls a factory passes its first arguments
+
+    # A factory gets its first arguments from its caller
     for option in filter(is_callable, kinds(wanted)):
-        taken = next(iter(get_args(option)), None)
-        number = len(taken) if isinstance(taken, list) else 0
-        passed += tuple(parameters(module_class(owner, number)) or ())[:number]
+        arguments_passed = next(iter(get_args(option)), None)
+        number = len(arguments_passed) if isinstance(arguments_passed, list) else 0
+        names = parameters(module_class(owner, number)) or ()
+        passed += tuple(names)[:number]
     return _mistake_in_arguments(arguments, owner, path, where, passed)
 
 
 def _mistake_in_arguments(
     given: Mapping[str, Any], owner: Any, path: str, where: str, passed: tuple[str, ...]
 ) -> ActlabError | None:
-    if (known := parameters(owner)) is None:
+    accepted = parameters(owner)
+    if accepted is None:
         return None
+
+    # Keys and values
     for name, value in given.items():
         if name in passed:
             return ActlabError(f"{where}.{name} cannot be set: actlab passes {name!r} to {path}")
-        if name not in known:
-            if nested := _below(str(name), given, where):
-                return nested
-            while isinstance(value, Mapping) and len(value) == 1:  # the whole key as it was given
-                inner, value = next(iter(value.items()))
-                name = f"{name}.{inner}"
-            return unknown("config key", str(name), known.keys() - {*passed}, f"In {path}.", where)
-        if error := mistake(value, known[name].annotation, f"{where}.{name}", path):
+        if name not in accepted:
+            return _unknown_argument(name, given, accepted.keys() - {*passed}, path, where)
+        error = mistake(value, accepted[name].annotation, f"{where}.{name}", path)
+        if error:
             return error
-    needed = [
-        name for name, taken in known.items() if taken.required and name not in (*given, *passed)
-    ]
-    factory = [_FACTORIES[base] for base in getattr(owner, "__mro__", ()) if base in _FACTORIES]
-    if factory and needed[:1] == [*known][:1]:  # parameters or optimiser: the module has them
+
+    # Missing arguments
+    present = (*given, *passed)
+    missing = [name for name, p in accepted.items() if p.required and name not in present]
+    if not missing:
+        return None
+    factories = [_FACTORIES[base] for base in getattr(owner, "__mro__", ()) if base in _FACTORIES]
+    # The module passes the parameters or the optimiser
+    if factories and missing[0] == next(iter(accepted)):
         return ActlabError(
-            f"{where}: {path} needs {needed[0]!r}, which the module passes: annotate the argument with "
-            f"`{factory[0]}` of pytorch_lightning.cli, in place of its class"
+            f"{where}: {path} needs {missing[0]!r}, which the module passes: annotate the argument "
+            f"with `{factories[0]}` of pytorch_lightning.cli, in place of its class"
         )
-    return lacking(path, needed[0], where) if needed else None
+    return lacking(path, missing[0], where)
 
 
-def _below(name: str, given: Mapping[str, Any], where: str) -> ActlabError | None:
-    """Return an error for a key that an object below takes."""
-    for key, path in ((key, class_of(value)) for key, value in given.items()):
-        with suppress(ActlabError):  # text that is no class
-            if isinstance(path, str) and name in (parameters(find(path, (object,), key)) or ()):
-                return ActlabError(
-                    f"unknown config key '{where}.{name}'; did you mean '{where}.{key}.{name}'?"
-                )
-    return None
+def _unknown_argument(
+    name: Any, given: Mapping[str, Any], accepted: Collection[str], path: str, where: str
+) -> ActlabError:
+    # An object below may accept the key
+    for key, value in given.items():
+        inner_path = class_of(value)
+        with suppress(ActlabError):  # the text may not name a class
+            if isinstance(inner_path, str):
+                inner = parameters(find(inner_path, (object,), key)) or ()
+                if str(name) in inner:
+                    return ActlabError(
+                        f"unknown config key '{where}.{name}'; did you mean '{where}.{key}.{name}'?"
+                    )
+
+    # Name the whole key as it was written
+    value = given[name]
+    while isinstance(value, Mapping) and len(value) == 1:
+        ((inner_name, value),) = value.items()
+        name = f"{name}.{inner_name}"
+    return unknown("config key", str(name), accepted, f"In {path}.", where)
 
 
 def bad_input(error: BaseException) -> ActlabError | None:
-    """Return the first `ActlabError`, or Lightning error about bad input, among an error and its causes."""
+    """Return the first `ActlabError`, or Lightning error about bad input, behind an error."""
     for cause in _causes(error):
         if isinstance(cause, ActlabError):
             return cause
@@ -206,34 +244,45 @@ def bad_input(error: BaseException) -> ActlabError | None:
 
 
 def unrestored(error: BaseException) -> ActlabError | None:
-    """Return an error for whatever is raised while Lightning restores a checkpoint; None for other errors."""
+    """Return an error for what is raised while Lightning restores a checkpoint; else None."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
-        if frame.f_globals.get("__name__") in _RESTORING or frame.f_code.co_name in _RESTORING:
-            return ActlabError(
-                f"the checkpoint cannot be restored ({described(error)}): give another file"
-            )
+        places = {frame.f_globals.get("__name__"), frame.f_code.co_name}
+        if not places.isdisjoint(_RESTORING):
+            reason = described(error)
+            return ActlabError(f"the checkpoint cannot be restored ({reason}): give another file")
     return None
 
 
 def unbuilt(error: BaseException) -> ActlabError:
-    """Return an error for what a constructor raised, with the classes under construction, outermost first."""
-    first = next((c for c in _causes(error) if not _raised_by(c, "jsonargparse")), error)
-    frames = (frame for frame, _ in traceback.walk_tb(first.__traceback__))
-    built = (f.f_locals.get("self") for f in frames if f.f_code.co_name == "__init__")
-    kinds_built = (type(part) for part in built if not isinstance(part, LightningCLI | None))
-    names = dict.fromkeys(kind.__qualname__ for kind in kinds_built)
-    return ActlabError(f"{' → '.join([*names, described(first)])}")
+    """Return an error for what a constructor raised, with the classes that it builds.
+
+    The outermost class comes first.
+    """
+    # The first cause that the parser did not raise
+    causes = [cause for cause in _causes(error) if not _raised_by(cause, "jsonargparse")]
+    cause = causes[0] if causes else error
+
+    # The objects under construction
+    names: dict[str, None] = {}
+    for frame, _ in traceback.walk_tb(cause.__traceback__):
+        if frame.f_code.co_name == "__init__":
+            built = frame.f_locals.get("self")
+            if not isinstance(built, LightningCLI | None):
+                names[type(built).__qualname__] = None
+    return ActlabError(" → ".join([*names, described(cause)]))
 
 
 def _of_callback(error: BaseException) -> bool:
-    """Return whether a callback of Lightning raised an error, such as for a metric that is never logged."""
+    """Return whether a callback of Lightning raised an error, such as for a missing metric."""
     return isinstance(error, RuntimeError) and _raised_by(error, "pytorch_lightning.callbacks.")
 
 
 def _raised_by(error: BaseException, package: str) -> bool:
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    # The innermost frame: the parser also calls code that raises errors.
-    return bool(frames) and frames[-1].f_globals.get("__name__", "").startswith(package)
+    module = ""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        # The innermost frame counts: the parser also calls code that raises errors
+        module = frame.f_globals.get("__name__", "")
+    return module.startswith(package)
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

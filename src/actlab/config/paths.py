@@ -37,9 +37,12 @@ def get_dotted(config: Mapping[str, Any], key: str, default: Any = None) -> Any:
     """Return the value at ``a.b.c``, or ``default``."""
     node: Any = config
     for part in key.split("."):
-        if not isinstance(node, dict) or part not in inside(node, part):
+        if not isinstance(node, dict):
             return default
-        node = inside(node, part)[part]
+        values = inside(node, part)
+        if part not in values:
+            return default
+        node = values[part]
     return node
 
 

@@ -19,16 +19,29 @@ def plain(value: Any) -> Any:
 
     Classes and functions become their import paths, other objects text.
     """
+    # Objects that hold values
     if isinstance(value, Spec):
         value = value.plain
     if isinstance(value, Namespace):
         value = value.as_dict()
+
+    # Containers
     if isinstance(value, Mapping):
-        return {
-            str(key): item if type(item) in _LEAVES else plain(item) for key, item in value.items()
-        }
+        converted = {}
+        for key, item in value.items():
+            if type(item) not in _LEAVES:
+                item = plain(item)
+            converted[str(key)] = item
+        return converted
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return [item if type(item) in _LEAVES else plain(item) for item in value]
+        items = []
+        for item in value:
+            if type(item) not in _LEAVES:
+                item = plain(item)
+            items.append(item)
+        return items
+
+    # Single values
     if isinstance(value, Enum):
         return value.name  # as the parser reads it
     if isinstance(value, float):
@@ -72,9 +85,9 @@ def of_call(kind: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Argum
     except TypeError:
         return Arguments({}, [], {})
 
-    stated = split(_named(call))
+    stated = _named(call)
     call.apply_defaults()
-    return stated._replace(shown=plain(_named(call)))
+    return split(stated, shown=plain(_named(call)))
 
 
 def _named(call: inspect.BoundArguments) -> dict[str, Any]:
@@ -87,8 +100,18 @@ def _named(call: inspect.BoundArguments) -> dict[str, Any]:
     return arguments
 
 
-def split(given: Mapping[str, Any]) -> Arguments:
-    """Separate arguments by name into plain values and objects."""
-    values = {name: plain(value) for name, value in given.items() if is_plain(value)}
-    objects = [name for name in given if name not in values]
-    return Arguments(values, objects, plain(given))
+def split(given: Mapping[str, Any], shown: dict[str, Any] | None = None) -> Arguments:
+    """Separate arguments by name into plain values and objects.
+
+    ``shown`` are by default these arguments.
+    """
+    if shown is None:
+        shown = plain(given)
+
+    values, objects = {}, []
+    for name, value in given.items():
+        if type(value) in _LEAVES or is_plain(value):
+            values[name] = shown[name]
+        else:
+            objects.append(name)
+    return Arguments(values, objects, shown)

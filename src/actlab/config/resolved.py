@@ -42,27 +42,27 @@ _NOT_TEXT = (bool, int, float, list, dict, type(None))  # what the parser makes 
 
 
 def section(name: str, value: Any, elsewhere: tuple[str, ...] = ()) -> Namespace:
-    """Return a copy of a parsed section of a config, without arguments that are set ``elsewhere``."""
-    named = texts(value)
-    key = _key(name, value, elsewhere, named)
-    kept = _kept(key) if key is not None else []
-    names = [text for text in named if ":" not in text]  # import paths, perhaps
+    """Return a copy of a parsed section of a config, without arguments set ``elsewhere``."""
+    words = texts(value)
+    key = _key(name, value, elsewhere, words)
+    stored = _stored(key) if key is not None else []
+    names = [text for text in words if ":" not in text]  # import paths, perhaps
 
     # A class that the section names may have been imported again
-    if not kept or any(map(is_not, kept[1], map(imported, names))):
+    if not stored or any(map(is_not, stored[1], map(imported, names))):
         parser = parser_of(name, elsewhere=elsewhere)
         # The parser replaces values in a config by its own objects, and may import the classes
         with importing(f"the code of {name}"):
             parsed = parser.parse_object({name: copy.deepcopy(value)})[name]
-        kept[:] = with_text(value, parsed, name), [*map(imported, names)]
+        stored[:] = with_text(value, parsed, name), [*map(imported, names)]
 
-    copied: Namespace = copy.deepcopy(kept[0])
+    copied: Namespace = copy.deepcopy(stored[0])
     return copied
 
 
 @lru_cache(maxsize=64)
-def _kept(key: str) -> list[Any]:
-    """Return the list in which `section` stores the parsed section and the classes that it names."""
+def _stored(key: str) -> list[Any]:
+    """Return the list in which `section` stores the parsed section and the classes it names."""
     return []
 
 
@@ -116,36 +116,36 @@ def _set_arguments(given: Values, parsed: Namespace, where: str, linked: Sequenc
     else:
         return
 
-    known = parameters(owner) or {}
+    accepted = parameters(owner) or {}
     for key, value in vars(parsed).items():
-        if key not in known or key in linked:
+        if key not in accepted or key in linked:
             continue
-        taken = known[key]
-        if value is None and taken.required and taken.untyped:  # the parser sets it to None
+        argument = accepted[key]
+        if value is None and argument.required and argument.untyped:  # the parser sets it to None
             raise lacking(path, key, where)
-        text = with_text(given.get(key, value), value, f"{where}.{key}", taken.annotation)
+        text = with_text(given.get(key, value), value, f"{where}.{key}", argument.annotation)
         setattr(parsed, key, text)
 
 
 def typed(given: Values, name: str, seed: int) -> Namespace:
-    """Return the parsed model or data section of a config, with the run's seed if its class has one.
+    """Return the parsed model or data section of a config, with the run's seed if it takes one.
 
     A shape that the model gets from the data later is set to its default, or to None without one.
     """
     shapes = linked_shapes(given) if name == "model" else ()
     parsed = section(name, given[name], ("seed", *shapes))
-    known = parameters(complete(name, parsed)) or {}
+    accepted = parameters(complete(name, parsed)) or {}
     for shape in shapes:
-        if shape in known:
-            taken = known[shape]
-            parsed[f"init_args.{shape}"] = None if taken.required else taken.default
-    if "seed" in known:
+        if shape in accepted:
+            argument = accepted[shape]
+            parsed[f"init_args.{shape}"] = None if argument.required else argument.default
+    if "seed" in accepted:
         parsed["init_args.seed"] = seed
     return parsed
 
 
 def complete(name: str, parsed: Namespace) -> type:
-    """Return the class that a parsed section names, and set values that have one meaning, in place."""
+    """Return the class that a parsed section names; set values that have one meaning, in place."""
     kind = locate(parsed.class_path)
     if not inspect.isclass(kind):
         raise ActlabError(f"{name} must name a class, got {parsed.class_path!r}")
@@ -169,7 +169,7 @@ def run_seed(value: bool | int | str) -> int:
 
 @cache
 def parser_of(*names: str, elsewhere: tuple[str, ...] = ()) -> LightningArgumentParser:
-    """Return the parser of the given sections, which also instantiates their classes; see `section`."""
+    """Return the parser of some sections, which also instantiates their classes; see `section`."""
     parser = LightningArgumentParser(exit_on_error=False)
     for name in names:
         if name in SECTIONS:
@@ -181,8 +181,9 @@ def parser_of(*names: str, elsewhere: tuple[str, ...] = ()) -> LightningArgument
     return parser
 
 
-def _key(name: str, value: Any, elsewhere: tuple[str, ...], named: Sequence[str]) -> str | None:
-    if any(text.endswith(FILES) for text in named):  # the parser reads them
+def _key(name: str, value: Any, elsewhere: tuple[str, ...], words: Sequence[str]) -> str | None:
+    files = [text for text in words if text.endswith(FILES)]
+    if files:  # the parser reads them
         return None
 
     try:
@@ -199,7 +200,7 @@ def _spelled(value: Any) -> Any:
 
 
 def resolved(given: Values, trainer_defaults: Values) -> Namespace:
-    """Return a config with the types of its classes, all defaults, and the seed of task and data."""
+    """Return a config with the types of its classes, all defaults, and the seed of its parts."""
     metric_classes.check(given)  # before the parser, which does not name the metric
     seed = run_seed(given.get(SEED, 0))
     trainer = given.get("trainer") or {}

@@ -1,4 +1,4 @@
-"""The top level of a config: its keys, the classes it names, and the values that other sections determine."""
+"""The top level of a config: its keys, its classes, and values that other sections determine."""
 
 from __future__ import annotations
 
@@ -31,12 +31,13 @@ FILES = (".yaml", ".yml", ".json")
 
 def top_level(command: str | None = None) -> tuple[str, ...]:
     """Return the top-level keys of a config, with the arguments of a command such as ``fit``."""
-    return (SEED, "trainer", *SECTIONS, *(arguments_of(command) if command else ()))
+    arguments = arguments_of(command) if command else ()
+    return (SEED, "trainer", *SECTIONS, *arguments)
 
 
 @cache
 def arguments_of(command: str) -> tuple[str, ...]:
-    """Return the string and boolean arguments of a command, such as ``ckpt_path`` and ``verbose``."""
+    """Return the text and boolean arguments of a command, such as ``ckpt_path`` and ``verbose``."""
     skipped = {"self", *LightningCLI.subcommands()[command]}
     taken = inspect.signature(getattr(pl.Trainer, command)).parameters
     return tuple(key for key in taken if key not in skipped)
@@ -47,42 +48,55 @@ def replaced_seeds(config: Mapping[str, Any], seed: int | None = None) -> list[s
     notes = []
     for section, kind in SECTIONS.items():
         path = str(class_of(config[section]))
-        argument = (parameters(find(path, (kind,), section)) or {}).get("seed")
-        default = None if argument is None else argument.default
+        owner = find(path, (kind,), section)
+        argument = (parameters(owner) or {}).get("seed")
+        if argument is None:
+            continue
+
+        default = argument.default
         if isinstance(default, int) and default != seed:
             notes.append(f"{section}.seed is the seed of the run, not {path}'s default {default}")
     return notes
 
 
 def check(config: Mapping[str, Any], command: str | None = None) -> None:
-    """Check the top level of a config, which a ``command`` such as ``fit`` runs, or which is only built."""
+    """Check the top level of a config, with the arguments of a ``command`` such as ``fit``.
+
+    Without a command the config is only built.
+    """
+    # Keys
+    keys = top_level(command)
     for key, value in config.items():
         if key in MOVED and value is not None and not (command and _lacks_optimizers(config)):
             raise ActlabError(
                 f"{key!r} at the top level would override the model's setting: give {MOVED[key]} "
                 "(a user-defined model builds it in configure_optimizers)"
             )
-        if key not in top_level(command) and key not in MOVED:
-            raise unknown(
-                "config key", str(key), top_level(command), "At the top level of a config."
-            )
-        if key not in ("ckpt_path", *top_level(), *MOVED) and value not in (None, True, False):
+        if key not in keys and key not in MOVED:
+            raise unknown("config key", str(key), keys, "At the top level of a config.")
+        is_flag = key not in (*top_level(), "ckpt_path", *MOVED)
+        if is_flag and value not in (None, True, False):
             raise ActlabError(f"{key} {value!r}: give true, false or null")
-    if not isinstance(trainer := config.get("trainer", {}), Mapping) and not _is_file(trainer):
-        given = "null" if trainer is None else repr(trainer)
+
+    # Trainer
+    trainer = config.get("trainer", {})
+    if not isinstance(trainer, Mapping) and not _is_file(trainer):
+        text = "null" if trainer is None else repr(trainer)
         raise ActlabError(
-            f"trainer {given}: give a mapping of arguments of Lightning's Trainer, or leave it out"
+            f"trainer {text}: give a mapping of arguments of Lightning's Trainer, or leave it out"
         )
+
+    # Model and data
     for section in SECTIONS:
-        if (value := config.get(section)) is None:
-            raise ActlabError(
-                f"no {section} is given: name its class in a config (-c FILE) or as --{section} CLASS"
-                + (
-                    ". Move a module's own data loaders into a LightningDataModule"
-                    if section == "data"
-                    else ""
-                )
+        value = config.get(section)
+        if value is None:
+            message = (
+                f"no {section} is given: name its class in a config (-c FILE) or as "
+                f"--{section} CLASS"
             )
+            if section == "data":
+                message += ". Move a module's own data loaders into a LightningDataModule"
+            raise ActlabError(message)
         if not isinstance(value, Mapping | str):
             raise ActlabError(f"{section} {value!r}: give a class_path with its init_args")
         if get_dotted(config, f"{section}.seed") is not None:
@@ -106,7 +120,7 @@ def gives(config: Mapping[str, Any], name: str) -> bool:
 
 
 def class_at(config: Mapping[str, Any], key: str) -> Any:
-    """Return the class that a config names at a dotted key, or None if it names none that can be found."""
+    """Return the class that a config names at a dotted key, or None if it cannot be found."""
     path = class_of(get_dotted(dict(config), key))
     if not isinstance(path, str) or _is_file(path):
         return None
@@ -122,19 +136,27 @@ def _bases_at(config: Mapping[str, Any], key: str) -> tuple[type, ...]:
     """Return the base classes of the objects that the class above a dotted key accepts there."""
     if key in SECTIONS:
         return (SECTIONS[key],)
+
     above, _, name = key.rpartition(".")
     owner = pl.Trainer if above == "trainer" else class_at(config, above)
-    taken = None if owner is None else (parameters(owner) or {}).get(name)
-    return () if taken is None else tuple(classes_in(taken.annotation))
+    if owner is None:
+        return ()
+    argument = (parameters(owner) or {}).get(name)
+    return () if argument is None else tuple(classes_in(argument.annotation))
 
 
 def linked_shapes(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the shapes that the model may accept, by its signature, and that the config does not set."""
+    """Return the shapes that the model may accept, by its signature, and the config lacks."""
     model = class_at(config, "model")
-    known = None if model is None else parameters(model)
-    return tuple(n for n in SHAPES if (known is None or n in known) and not gives(config, n))
+    accepted = None if model is None else parameters(model)
+    shapes = []
+    for name in SHAPES:
+        is_accepted = accepted is None or name in accepted
+        if is_accepted and not gives(config, name):
+            shapes.append(name)
+    return tuple(shapes)
 
 
 def sample_replaces_dataset(config: Mapping[str, Any]) -> bool:
-    """Return whether the datamodule's class declares that ``sample`` takes the place of ``dataset``."""
+    """Return whether the datamodule's class declares that ``sample`` replaces ``dataset``."""
     return bool(getattr(class_at(config, "data"), "sample_replaces_dataset", False))

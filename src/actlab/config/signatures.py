@@ -1,4 +1,4 @@
-"""Import paths and signatures: the class that a path names, and the parameters of a class or function."""
+"""Import paths and signatures: what a path names, and the parameters of classes and functions."""
 
 from __future__ import annotations
 
@@ -79,9 +79,11 @@ _order: Callable[..., Sequence[Any]] = getattr(hints, "sort_subtypes_for_union",
 
 
 def _whole_first(*args: Any) -> Sequence[Any]:
-    """Return jsonargparse's order of the types of a union with int before float, so that 200 stays an int."""
-    # Python caches ``int | float`` and ``float | int`` as one union: earlier imports decide the
-    # order
+    """Return jsonargparse's order of the types of a union, with int before float.
+
+    So 200 stays an int. Python caches ``int | float`` and ``float | int`` as one union, so earlier
+    imports decide the order.
+    """
     ordered = [*_order(*args)]
     if {int, float} <= {*ordered} and ordered.index(float) < ordered.index(int):
         ordered.remove(int)
@@ -108,10 +110,10 @@ def module_class(named: Any, passed: int) -> Any:
     """
     if not passed or not inspect.isfunction(named):
         return named
-    first = next(iter(inspect.signature(named).parameters.values()), None)
-    return (
-        named if first is None or first.default is not Parameter.empty else _class_of(named, passed)
-    )
+    parameter = next(iter(inspect.signature(named).parameters.values()), None)
+    if parameter is None or parameter.default is not Parameter.empty:
+        return named
+    return _class_of(named, passed)
 
 
 @cache
@@ -119,26 +121,31 @@ def _class_of(function: Callable[..., Any], passed: int) -> type:
     from torch import nn  # plans of studies need no torch
 
     # Parameters by position, filled up to those that are passed
-    known = [*inspect.signature(function).parameters.values()]
-    by_position = [one for one in known if one.kind is Parameter.POSITIONAL_OR_KEYWORD]
-    others = [one for one in known if one.kind is not Parameter.POSITIONAL_OR_KEYWORD]
+    by_position, by_keyword = [], []
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind is Parameter.POSITIONAL_OR_KEYWORD:
+            by_position.append(parameter)
+        else:
+            by_keyword.append(parameter)
     unused = range(max(0, passed - len(by_position)))
     for number in unused:
-        by_position.append(
-            Parameter(f"_unused_{number}", Parameter.POSITIONAL_OR_KEYWORD, default=None)
-        )
+        name = f"_unused_{number}"
+        by_position.append(Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=None))
 
     def build(cls: type, *args: Any, **kwargs: Any) -> Any:
         return function(*args[: len(args) - len(unused)], **kwargs)
 
-    own = Parameter("cls", Parameter.POSITIONAL_OR_KEYWORD)
-    build.__signature__ = inspect.Signature([own, *by_position, *others])  # type: ignore[attr-defined]
+    # A class that the parser reads as it reads any other
+    cls = Parameter("cls", Parameter.POSITIONAL_OR_KEYWORD)
+    signature = inspect.Signature([cls, *by_position, *by_keyword])
+    build.__signature__ = signature  # type: ignore[attr-defined]
     names = {"__module__": function.__module__, "__qualname__": function.__qualname__}
     return type(function.__name__, (nn.Module,), {"__new__": build, **names})
 
 
 def _import_in_context(*args: Any, **kwargs: Any) -> Any:
-    return module_class(_import(*args, **kwargs), _passed.get())
+    named, passed = _import(*args, **kwargs), _passed.get()
+    return module_class(named, passed) if passed else named
 
 
 def _adapt_in_context(value: Any, wanted: Any, *args: Any, **kwargs: Any) -> Any:
@@ -148,13 +155,15 @@ def _adapt_in_context(value: Any, wanted: Any, *args: Any, **kwargs: Any) -> Any
     """
     if isinstance(value, Spec):
         return value
-    taken, made = (*get_args(wanted), None, None)[:2]  # of a callable, its arguments as a list
-    is_factory = (
-        isinstance(taken, list)
-        and inspect.isclass(made)
-        and made.__module__.startswith("torch.nn.")
-    )
-    token = _passed.set(len(taken) if is_factory else 0)
+
+    # The arguments and the result of a callable
+    arguments, result = (*get_args(wanted), None, None)[:2]
+    passed = 0
+    is_factory = isinstance(arguments, list) and inspect.isclass(result)
+    if is_factory and result.__module__.startswith("torch.nn."):
+        passed = len(arguments)
+
+    token = _passed.set(passed)
     try:
         return _adapt(value, wanted, *args, **kwargs)
     finally:
@@ -162,9 +171,10 @@ def _adapt_in_context(value: Any, wanted: Any, *args: Any, **kwargs: Any) -> Any
 
 
 def _class_parser_of_functions(val_class: Any, **kwargs: Any) -> Any:
-    """Return a parser of the arguments of a class; its path is given where another class takes its place."""
-    named = module_class(_import(val_class), 1) if isinstance(val_class, str) else val_class
-    return _class_parser(val_class=named, **kwargs)
+    """Return a parser of the arguments of a class, which may be named by its path."""
+    if isinstance(val_class, str):
+        val_class = module_class(_import(val_class), 1)
+    return _class_parser(val_class=val_class, **kwargs)
 
 
 _parsing.import_object, _parsing.adapt_typehints = _import_in_context, _adapt_in_context
@@ -218,8 +228,10 @@ def kinds(annotation: Any) -> set[Any]:
 
     Any stands for an annotation that is missing or cannot be evaluated.
 
-    >>> kinds(str | None) == {str, type(None)}, kinds(Parameter.empty), kinds(Literal["a", 1]) == {str, int}
-    (True, {typing.Any}, True)
+    >>> kinds(str | None) == {str, type(None)}, kinds(Literal["a", 1]) == {str, int}
+    (True, True)
+    >>> kinds(Parameter.empty)
+    {typing.Any}
     """
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin in (Union, types.UnionType):
@@ -233,34 +245,40 @@ def kinds(annotation: Any) -> set[Any]:
 
 
 def inner_type(annotation: Any, name: str | None = None) -> Any:
-    """Return the annotation of what a value holds: the items of a container, or an argument of a class.
+    """Return the annotation of what a value holds: items of a container, or a class's argument.
 
     >>> inner_type(dict[str, float] | None), inner_type(list | int)
     (<class 'float'>, typing.Any)
     """
     inner: list[Any] = []
     for option in kinds(annotation):
-        origin = get_origin(option) or option
-        if origin in _CONTAINERS:
-            inner += [
-                a
-                for a in get_args(option)[-1 if issubclass(origin, Mapping) else 0 :]
-                if a is not ...
-            ]
+        container = get_origin(option) or option
+        if container in _CONTAINERS:
+            items = get_args(option)
+            if issubclass(container, Mapping):
+                items = items[-1:]
+            inner += [item for item in items if item is not ...]
         elif name is not None and inspect.isclass(option) and option not in (Any, *PLAIN):
-            known: Callable[..., Any] = option
-            taken = (parameters(known) or {}).get(name)
-            inner.append(Any if taken is None else taken.annotation)
-    return Union[tuple(inner)] if inner and Any not in inner else Any  # noqa: UP007 - from a tuple
+            owner: Callable[..., Any] = option
+            argument = (parameters(owner) or {}).get(name)
+            inner.append(Any if argument is None else argument.annotation)
+
+    if not inner or Any in inner:
+        return Any
+    return Union[tuple(inner)]  # noqa: UP007 - from a tuple
 
 
 def classes_in(annotation: Any) -> Iterator[type]:
-    """Yield the base classes of the objects that an annotation accepts, also as results of a callable."""
+    """Yield the base classes of the objects that an annotation accepts, also as results."""
     for option in kinds(annotation):
         if is_callable(option):
-            yield from classes_in(get_args(option)[-1]) if get_args(option) else ()
+            arguments = get_args(option)
+            if arguments:
+                yield from classes_in(arguments[-1])
+        elif option in (Any, *PLAIN, *_CONTAINERS):
+            continue
         elif get_origin(option) is None and inspect.isclass(option):
-            yield from () if option in (Any, *PLAIN, *_CONTAINERS) else (option,)
+            yield option
 
 
 def is_callable(option: Any) -> bool:
@@ -269,22 +287,29 @@ def is_callable(option: Any) -> bool:
 
 
 def takes_text(config: Mapping[str, Any], key: str) -> bool:
-    """Return whether a dotted config key is an argument that takes text and neither numbers nor booleans."""
+    """Return whether a dotted config key takes text, and neither numbers nor booleans."""
     *owner, name = [part for part in key.removesuffix("+").split(".") if part != "init_args"]
+
+    # The object that takes the argument
     node: Any = config
     for part in owner:
         node = inside(node, part).get(part) if isinstance(node, dict) else None
         if isinstance(node, list) and node:  # a key below a list refers to its last item
             node = node[-1]
     path = class_of(node)
-    of_library = isinstance(path, str) and (path.partition(".")[0] in _LIBRARIES or "." not in path)
-    if owner in ([], ["trainer"]) or of_library:
+
+    # Of the libraries, names decide
+    package = path.partition(".")[0] if isinstance(path, str) else ""
+    is_bare = isinstance(path, str) and "." not in path
+    if owner in ([], ["trainer"]) or package in _LIBRARIES or is_bare:
         return name in TEXT_ARGUMENTS
     if not isinstance(path, str):
         return False
-    with suppress(Exception):  # third-party code may raise anything; building the config reports it
-        taken = (parameters(locate(path)) or {}).get(name)
-        return taken is not None and taken.is_text
+
+    # Third-party code may raise anything; building the config reports it
+    with suppress(Exception):
+        argument = (parameters(locate(path)) or {}).get(name)
+        return argument is not None and argument.is_text
     return False
 
 
@@ -292,44 +317,61 @@ def takes_activation_name(owner: Any) -> bool:
     """Return whether a class takes an activation as a name or a mapping, as actlab's tasks do."""
     if not inspect.isclass(owner):
         return False
-    known: Callable[..., Any] = owner
-    taken = (parameters(known) or {}).get("activation")
-    if taken is None:
+    task: Callable[..., Any] = owner
+    argument = (parameters(task) or {}).get("activation")
+    if argument is None:
         return False
 
-    options = kinds(taken.annotation)
-    classes = filter(inspect.isclass, (get_origin(kind) or kind for kind in options))
+    options = kinds(argument.annotation)
+    classes = [kind for kind in map(_origin, options) if inspect.isclass(kind)]
     return str in options and any(issubclass(kind, Mapping) for kind in classes)
+
+
+def _origin(kind: Any) -> Any:
+    return get_origin(kind) or kind
 
 
 @cache
 def parameters(owner: Callable[..., Any]) -> dict[str, Taken] | None:
-    """Return the parameters of a class or function by name, also through ``**kwargs``; None if unknown."""
+    """Return the parameters of a class or function by name, also through ``**kwargs``.
+
+    None if they are unknown.
+    """
     signature = _signature(owner)
     if signature is None:
         return None
-    taken = dict(signature.parameters)
-    if any(parameter.kind is Parameter.VAR_KEYWORD for parameter in taken.values()):
-        signatures = [_signature(base) for base in reversed(getattr(owner, "__mro__", ())[1:-1])]
-        of_bases = {
-            name: parameter for s in signatures if s for name, parameter in s.parameters.items()
-        }
+    found = dict(signature.parameters)
+
+    # Follow ``**kwargs`` through the source
+    if any(parameter.kind is Parameter.VAR_KEYWORD for parameter in found.values()):
         parser = ArgumentParser(exit_on_error=False)
-        add = (
-            parser.add_class_arguments if inspect.isclass(owner) else parser.add_function_arguments
-        )
+        add = parser.add_function_arguments
+        if inspect.isclass(owner):
+            add = parser.add_class_arguments
         try:
-            names = list(add(owner, fail_untyped=False))  # follows `**kwargs` through the source
+            names = list(add(owner, fail_untyped=False))
         except ValueError:
             return None
-        known = of_bases | taken  # the nearest class takes precedence
+        inherited = _of_bases(owner) | found  # the nearest class takes precedence
         bare = Parameter("any", Parameter.KEYWORD_ONLY, default=None)
-        taken |= {name: known.get(name, bare) for name in names}
-    return {
-        name: Taken(parameter.annotation, parameter.default)
-        for name, parameter in taken.items()
-        if parameter.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-    }
+        for name in names:
+            found[name] = inherited.get(name, bare)
+
+    taken = {}
+    for name, parameter in found.items():
+        if parameter.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD):
+            taken[name] = Taken(parameter.annotation, parameter.default)
+    return taken
+
+
+def _of_bases(owner: Any) -> dict[str, Parameter]:
+    """Return the parameters of the base classes of a class; nearer classes take precedence."""
+    found: dict[str, Parameter] = {}
+    for base in reversed(getattr(owner, "__mro__", ())[1:-1]):
+        signature = _signature(base)
+        if signature:
+            found |= signature.parameters
+    return found
 
 
 def _signature(owner: Callable[..., Any]) -> inspect.Signature | None:
@@ -337,35 +379,43 @@ def _signature(owner: Callable[..., Any]) -> inspect.Signature | None:
     for evaluated in (True, False):
         with suppress(*_NO_SIGNATURE):
             signature = inspect.signature(owner, eval_str=evaluated)
-            variable = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-            # ``__new__`` of tasks, for one, passes everything on to ``__init__``.
-            if inspect.isclass(owner) and all(
-                p.kind in variable for p in signature.parameters.values()
-            ):
-                made = inspect.signature(owner.__init__, eval_str=evaluated)
-                return made.replace(parameters=[*made.parameters.values()][1:])
+            kinds_of_parameters = {p.kind for p in signature.parameters.values()}
+            # ``__new__`` of tasks, for one, passes everything on to ``__init__``
+            variable = {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}
+            if inspect.isclass(owner) and kinds_of_parameters <= variable:
+                constructor = inspect.signature(owner.__init__, eval_str=evaluated)
+                arguments = [*constructor.parameters.values()][1:]
+                return constructor.replace(parameters=arguments)
             return signature
     return None
 
 
 def find(path: str, kinds: tuple[type, ...], where: str) -> Any:
-    """Return the class, of certain ``kinds``, or function at an import path, or of an imported class's name."""
-    wants = f"{where} must name a class derived from {' or '.join(kind.__name__ for kind in kinds)}"
+    """Return the class, of certain ``kinds``, or the function that a path or a bare name means.
+
+    A bare name means an imported class.
+    """
+    bases = " or ".join(kind.__name__ for kind in kinds)
+    expected = f"{where} must name a class derived from {bases}"
+
+    # A bare name: the first class of this name wins
     if not {".", ":"} & set(path) and object not in kinds:
-        # The first one wins
-        known = {owner.__name__: owner for owner in reversed([*_descendants(kinds)])}
-        if path not in known:
-            raise unknown("class", path, known, f"{wants}.")
-        return known[path]
+        classes: dict[str, type] = {}
+        for descendant in reversed([*_descendants(kinds)]):
+            classes[descendant.__name__] = descendant
+        if path not in classes:
+            raise unknown("class", path, classes, f"{expected}.")
+        return classes[path]
+
+    # An import path
     try:
         owner = locate(path, kinds)
     except ActlabError as error:
         raise ActlabError(f"{where}: {error}") from error
     if not callable(owner) or (inspect.isclass(owner) and not issubclass(owner, kinds)):
-        of_lightning = any(
-            base.__module__.startswith("lightning.") for base in getattr(owner, "__mro__", ())
-        )
-        raise ActlabError(f"{wants}, got {path!r}{_OTHER_LIGHTNING if of_lightning else ''}")
+        modules = [base.__module__ for base in getattr(owner, "__mro__", ())]
+        is_other = any(module.startswith("lightning.") for module in modules)
+        raise ActlabError(f"{expected}, got {path!r}{_OTHER_LIGHTNING if is_other else ''}")
     return owner
 
 
@@ -377,17 +427,21 @@ def _descendants(kinds: Iterable[type]) -> Iterator[type]:
 
 
 def locate(path: str, kinds: tuple[type, ...] = (object,)) -> Any:
-    """Return the object that ``package.module.name`` names; if it does not exist, suggest some ``kinds``."""
+    """Return the object that ``package.module.name`` names.
+
+    If it does not exist, the error suggests classes of some ``kinds``.
+    """
     parts = path.split(".")
     if not all(map(str.isidentifier, parts)):
-        raise ActlabError(
-            f"{path!r} is not an import path such as {import_path(path) or 'torch.optim.Adam'}"
-        )
-    owner, rest = _module(parts)
-    for number, part in enumerate(rest):
-        if not hasattr(owner, part):
-            raise _missing(owner, part, kinds if number == len(rest) - 1 else ())
-        owner = getattr(owner, part)
+        example = import_path(path) or "torch.optim.Adam"
+        raise ActlabError(f"{path!r} is not an import path such as {example}")
+
+    owner, names = _module(parts)
+    for number, name in enumerate(names):
+        if not hasattr(owner, name):
+            is_last = number == len(names) - 1
+            raise _missing(owner, name, kinds if is_last else ())
+        owner = getattr(owner, name)
     return owner
 
 
@@ -398,42 +452,36 @@ def imported(path: str) -> Any:
 
 
 def _module(parts: list[str]) -> tuple[Any, list[str]]:
-    """Import the longest prefix of a path that is a module; return the module and the rest of the path."""
+    """Import the longest prefix of a path that is a module; return it and the names behind it."""
+    path = ".".join(parts)
     for length in range(len(parts) - 1, 0, -1):
         name = ".".join(parts[:length])
         try:
             with importing(name):
                 return importlib.import_module(name), parts[length:]
         except (ImportError, SyntaxError) as error:
-            if not (
-                isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}.")
-            ):
-                remedy = (
-                    _OTHER_LIGHTNING
-                    if f"{getattr(error, 'name', '')}.".startswith("lightning.")
-                    else ""
-                )
-                raise ActlabError(
-                    f"{'.'.join(parts)} cannot be imported: {error}{remedy}"
-                ) from error
+            # Without this module, a shorter prefix may be one
+            missing = f"{getattr(error, 'name', '')}."
+            if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(missing):
+                continue
+            remedy = _OTHER_LIGHTNING if missing.startswith("lightning.") else ""
+            raise ActlabError(f"{path} cannot be imported: {error}{remedy}") from error
         except Exception as error:  # third-party code may raise anything
-            raise ActlabError(
-                f"{'.'.join(parts)} cannot be imported: {described(error)}"
-            ) from error
+            raise ActlabError(f"{path} cannot be imported: {described(error)}") from error
     raise ActlabError(
-        f"{'.'.join(parts)!r} cannot be imported: there is no module {parts[0]!r}; "
+        f"{path!r} cannot be imported: there is no module {parts[0]!r}; "
         "if it is a file of yours, run the command in its folder or add the folder to PYTHONPATH"
     )
 
 
 def _missing(owner: Any, name: str, kinds: tuple[type, ...]) -> ActlabError:
-    if kinds:
-        classes = {key: value for key, value in vars(owner).items() if inspect.isclass(value)}
-        names = [
-            key
-            for key, value in classes.items()
-            if issubclass(value, kinds) and not key.startswith("_")
-        ]
-    else:
-        names = [module.name for module in pkgutil.iter_modules(getattr(owner, "__path__", ()))]
-    return unknown("class" if kinds else "module", name, names, f"In {owner.__name__}.")
+    hint = f"In {owner.__name__}."
+    if not kinds:
+        modules = pkgutil.iter_modules(getattr(owner, "__path__", ()))
+        return unknown("module", name, [module.name for module in modules], hint)
+
+    classes = []
+    for key, value in vars(owner).items():
+        if inspect.isclass(value) and issubclass(value, kinds) and not key.startswith("_"):
+            classes.append(key)
+    return unknown("class", name, classes, hint)

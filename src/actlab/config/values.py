@@ -1,75 +1,17 @@
-"""How one value of a config is compared, and how it reads."""
+"""How values of a config are compared and changed, single and nested ones."""
 
 from __future__ import annotations
 
 import json
-import re
+import math
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from actlab.config.labels import in_full
 from actlab.storage.mappings import read_word
 from actlab.storage.paths import at_home, resolved
 from actlab.storage.spec import Spec
-
-# file.py:Name, package.module:Name
-_IMPORTABLE = re.compile(r"(?:.*\.py|[^\W\d][\w.]*):([^\W\d][\w.]*)")
-
-
-def label(value: Any, full: bool = False) -> str:
-    """Format a grid value for display: ``elu(alpha=0.5)``, ``MyActivation``, ``0.001``; see also `in_full`.
-
-    >>> label({"name": "elu", "alpha": 0.5}), label("./a/b.py:Name"), label({"class_path": "a.B"}), label(0.001)
-    ('elu(alpha=0.5)', 'Name', 'B', '0.001')
-    """
-    if isinstance(value, Spec):
-        value = value.plain
-    if isinstance(value, Mapping) and "class_path" in value:
-        path = value["class_path"] if full else str(value["class_path"]).rpartition(".")[2]
-        arguments = value.get("init_args")  # values may be unchecked
-        return label({"name": path, **(arguments if isinstance(arguments, Mapping) else {})}, full)
-    if isinstance(value, Mapping) and "name" in value:
-        name = label(value["name"], full)
-        parameters = ", ".join(
-            f"{key}={label(inner, full)}" for key, inner in value.items() if key != "name"
-        )
-        return f"{name}({parameters})" if parameters else name
-    if isinstance(value, str) and not full and (importable := _IMPORTABLE.fullmatch(value)):
-        return importable[1]
-    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) >= 1e6:
-        return str(value)
-    return (
-        f"{value:g}"
-        if not full or (type(value) is float and float(f"{value:g}") == value)
-        else str(value)
-    )
-
-
-def in_full(value: Any) -> str:
-    """Format a grid value unambiguously: unlike `label`, with an activation's path and every digit.
-
-    >>> in_full("./mine.py:relu"), in_full({"name": "elu", "alpha": 2.0}), in_full(1 / 3)
-    ('./mine.py:relu', 'elu(alpha=2)', '0.3333333333333333')
-    """
-    return label(value, full=True)
-
-
-def printer(values: Iterable[Any]) -> Callable[[Any], str]:
-    """Return a function that formats grid values: by label, or in full if two values have the same label."""
-    by_label: dict[str, set[str]] = {}
-    for value in values:
-        by_label.setdefault(label(value), set()).add(in_full(value))
-    return lambda value: in_full(value) if len(by_label.get(label(value), ())) > 1 else label(value)
-
-
-def printers(points: Iterable[Mapping[str, Any]]) -> Callable[[str, Any], str]:
-    """Return a function that formats the value of a key, as `printer` does over the values of that key."""
-    values: dict[str, list[Any]] = {}
-    for point in points:
-        for key, value in point.items():
-            values.setdefault(key, []).append(value)
-    by_key = {key: printer(several) for key, several in values.items()}
-    return lambda key, value: by_key[key](value) if key in by_key else label(value)
 
 
 def same(first: Any, second: Any) -> bool:
@@ -82,10 +24,10 @@ def same(first: Any, second: Any) -> bool:
 
 
 def value_key(value: Any) -> str:
-    """Return a text that is the same for equal grid values: an integer equals its float, text only itself.
+    """Return a text that is the same for equal grid values.
 
-    Activations are equal if name and arguments are, however they and the path of their file are
-    written.
+    An integer equals its float, and text only itself. Activations are equal if name and arguments
+    are, however they and the path of their file are written.
     """
     if isinstance(value, str):
         return json.dumps(_absolute(value))
@@ -93,7 +35,7 @@ def value_key(value: Any) -> str:
 
 
 def canonical(values: Any, change: Callable[[Any], Any] | None = None) -> str:
-    """Return a text that is the same for equal grid values, including nested ones, in any order of keys.
+    """Return a text that is the same for equal grid values, also nested ones, in any order of keys.
 
     ``change`` is applied to every other value than mappings and lists; by default `as_number`.
 
@@ -114,36 +56,56 @@ def named(text: Any, values: Iterable[Any]) -> Any:
     else the first one that YAML reads in it. Any other value, and a text that names none, is
     returned unchanged.
 
-    >>> named("elu(alpha=2)", ["relu", {"name": "elu", "alpha": 2}]), named("0.50", [0.0, 0.5]), named("a", [1])
-    ({'name': 'elu', 'alpha': 2}, 0.5, 'a')
+    >>> named("elu(alpha=2)", ["relu", {"name": "elu", "alpha": 2}])
+    {'name': 'elu', 'alpha': 2}
+    >>> named("0.50", [0.0, 0.5]), named("a", [1])
+    (0.5, 'a')
     """
     listed = [*values]
     if not isinstance(text, str) or any(same(text, value) for value in listed):
         return text
-    full, read = located(text), read_word(text, lambda: False)
-    alike = [value for value in listed if in_full(located(value)) == full]
-    return next(iter([*alike, *(value for value in listed if same(value, read))]), text)
+
+    full, word = located(text), read_word(text, lambda: False)
+    for value in listed:
+        if in_full(located(value)) == full:
+            return value
+    for value in listed:
+        if same(value, word):
+            return value
+    return text
 
 
 def plain_activation(value: Any) -> Any:
-    """Return the name of an activation if the value is ``{name: …}`` without parameters, else the value.
+    """Return the name of an activation if the value is ``{name: …}`` without parameters.
+
+    Any other value is returned unchanged.
 
     >>> plain_activation({"name": "elu"}), plain_activation({"name": "elu", "alpha": 2})
     ('elu', {'name': 'elu', 'alpha': 2})
     """
-    alone = isinstance(value, Mapping) and [*value] == ["name"] and isinstance(value["name"], str)
-    return value["name"] if alone else value
+    if isinstance(value, Mapping) and [*value] == ["name"] and isinstance(value["name"], str):
+        return value["name"]
+    return value
 
 
 def is_user_defined(value: Any) -> bool:
-    """Return whether an activation is one of a file, or of a package that is neither torch nor actlab.
+    """Return whether an activation comes from a file, or from a third-party package.
 
-    >>> [is_user_defined(value) for value in ("gelu", "./mine.py:Mine", {"name": "torch.nn:ELU", "alpha": 2.0})]
-    [False, True, False]
+    Packages other than torch and actlab are third-party.
+
+    >>> is_user_defined("gelu"), is_user_defined("./mine.py:Mine")
+    (False, True)
+    >>> is_user_defined({"name": "torch.nn:ELU", "alpha": 2.0})
+    False
     """
-    name = value.get("class_path", value.get("name")) if isinstance(value, Mapping) else value
-    source = Spec.of(name).source if isinstance(name, str) else ""
-    return source.endswith(".py") or source.partition(".")[0] not in ("", "torch", "actlab")
+    if isinstance(value, Mapping):
+        value = value.get("class_path", value.get("name"))
+    if not isinstance(value, str):
+        return False
+
+    source = Spec.of(value).source
+    package = source.partition(".")[0]
+    return source.endswith(".py") or package not in ("", "torch", "actlab")
 
 
 def located(value: Any) -> Any:
@@ -152,7 +114,9 @@ def located(value: Any) -> Any:
 
 
 def _absolute(value: Any) -> Any:
-    file, colon, name = value.rpartition(":") if isinstance(value, str) else ("", "", "")
+    if not isinstance(value, str):
+        return value
+    file, colon, name = value.rpartition(":")
     return f"{resolved(file)}{colon}{name}" if file.endswith(".py") else value
 
 
@@ -164,25 +128,24 @@ def mapped(values: Any, change: Callable[[Any], Any]) -> Any:
     if isinstance(values, Spec):
         values = values.plain
     if isinstance(values, Mapping):
-        return {str(key): mapped(inner, change) for key, inner in values.items()}
-    return (
-        [mapped(inner, change) for inner in values]
-        if isinstance(values, list | tuple)
-        else change(values)
-    )
+        return {str(key): mapped(value, change) for key, value in values.items()}
+    if isinstance(values, list | tuple):
+        return [mapped(value, change) for value in values]
+    return change(values)
 
 
 def shareable(values: Any) -> Any:
-    """Return nested values as plain ones for other people: of a path that is absolute only the last part."""
+    """Return nested values as plain ones for others: absolute paths become their last part."""
+    return mapped(values, _without_folders)
 
-    def shown(value: Any) -> Any:
-        if isinstance(value, int | float | None):
-            return value
-        if hasattr(value, "__dict__") and not callable(value):
-            return shareable(vars(value))
-        return Path(str(value)).name if at_home(str(value)).is_absolute() else str(value)
 
-    return mapped(values, shown)
+def _without_folders(value: Any) -> Any:
+    if isinstance(value, int | float | None):
+        return value
+    if hasattr(value, "__dict__") and not callable(value):
+        return shareable(vars(value))
+    text = str(value)
+    return Path(text).name if at_home(text).is_absolute() else text
 
 
 def as_list(value: Any) -> list[Any]:
@@ -191,7 +154,7 @@ def as_list(value: Any) -> list[Any]:
 
 
 def as_number(value: Any) -> Any:
-    """Return the float that equals an integer or a float; any other value, text too, unchanged.
+    """Return the float that equals an integer or a float; any other value unchanged.
 
     An integer that no float equals stays an integer.
 
@@ -204,4 +167,5 @@ def as_number(value: Any) -> Any:
         number = float(value)
     except OverflowError:
         return value
-    return number + 0.0 if number == value or number != number else value
+    is_equal = number == value or math.isnan(number)
+    return number + 0.0 if is_equal else value  # which turns -0.0 into 0.0

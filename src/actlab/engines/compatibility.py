@@ -11,7 +11,7 @@ from actlab.studies.plan import Run
 
 
 def similar(runs: Iterable[Run], known: Known) -> dict[str, list[Run]]:
-    """Group runs that differ only in config keys in which the members of a stack may differ, by a digest.
+    """Group runs that differ only in keys in which members of a stack may differ, by a digest.
 
     A run that no other is similar to is a group of its own.
     """

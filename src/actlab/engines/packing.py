@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from actlab import experiments
 from actlab.checks.facts import Known
 from actlab.config.paths import get_dotted
 from actlab.config.values import canonical
@@ -68,7 +67,8 @@ def pack(
         alone, reason = (False, untried) if untried else form_of(root, key, group, max_stack, known)
         size = 1 if reason else min(max_stack, len(group))
         if sharing and size > 1:
-            size = timing.best_size(group, size, alone, sharing)
+            updates = known.updates_of(group[0]) or 1
+            size = timing.best_size(group, updates, size, alone, sharing)
             reason = "stacks save no time" if size == 1 else ""
         if reason and len(group) > 1:
             reasons[reason] = None
@@ -89,7 +89,7 @@ def arrange(
     devices: Sequence[str] = (),
     untried: str = "",
 ) -> Arranged:
-    """Decide how the unfinished runs ``todo`` of ``runs`` will be trained; see `pack` and `settings.decide`.
+    """Decide how the unfinished runs ``todo`` will be trained; see `pack` and `settings.decide`.
 
     ``devices`` are the accelerators of this machine, the best one first.
     """
@@ -97,10 +97,9 @@ def arrange(
         raise ActlabError(
             f"the runs of a study must use the same devices: {', '.join(_DEVICES)} must not differ"
         )
-    first = experiments.build(todo[0].config)
-    known.of(todo[0], first)
-    per_epoch, single = first.updates_per_epoch(), first.trainer.world_size == 1
-    updates = sum((r.epochs or 1) * (per_epoch or 1) for r in runs)
+    single = known.of(todo[0]).single_device
+    per_epoch = known.updates_of(todo[0]) or 1
+    updates = sum((run.epochs or 1) * per_epoch for run in runs)
     settings = execution.decide(root, len(runs), updates, jobs, single, graphs, devices)
     sharing = 0
     if updates >= execution.LONG and single:
@@ -127,8 +126,8 @@ def begun(root: Path, runs: Sequence[Run], unfinished: set[str]) -> list[Job]:
             continue
         if lacking := [name for name in stack.members if name not in by_id]:
             raise ActlabError(
-                f"{stack.folder} contains {lacking[0]}, which this study no longer has: run the study with the "
-                "settings of its first start, or in another --runs-dir"
+                f"{stack.folder} contains {lacking[0]}, which this study no longer has: run the "
+                "study with the settings of its first start, or in another --runs-dir"
             )
         jobs.append(Job(tuple(by_id[name] for name in stack.members), stacked=True))
     return jobs
@@ -137,7 +136,7 @@ def begun(root: Path, runs: Sequence[Run], unfinished: set[str]) -> list[Job]:
 def form_of(
     root: Path, key: str, group: Sequence[Run], max_stack: int, known: Known
 ) -> tuple[bool, str]:
-    """Return whether a run alone is a stack of one, and why several share no stack; empty if they may.
+    """Return whether a run alone is a stack of one, and why several share no stack, or "".
 
     The former does not depend on the group.
     """
@@ -154,10 +153,12 @@ def form_of(
 
 
 def for_all(members: int, size: int, jobs: int, groups: int) -> int:
-    """Return the size of stacks that keeps all processes busy, also if there are few groups of runs.
+    """Return the size of stacks that keeps all processes busy, also for few groups of runs.
 
-    >>> [for_all(members, 15, jobs=2, groups=1) for members in (1, 2, 3, 15, 45)], for_all(15, 15, 2, groups=6)
-    ([1, 1, 2, 8, 12], 15)
+    >>> [for_all(members, 15, jobs=2, groups=1) for members in (1, 2, 3, 15, 45)]
+    [1, 1, 2, 8, 12]
+    >>> for_all(15, 15, jobs=2, groups=6)
+    15
     """
     parts = math.ceil(members / size)
     # With many groups, the processes that are idle at the end cost little.

@@ -44,7 +44,7 @@ def training_facts(
         optional["stack"] = {"size": size}
     optional["initial_parameters"] = run.initial
     if isinstance(task, Training):
-        units = task.members[run.index].units
+        units = task.members[run.index].activations
         optional["surrogate_gradient"] = any(map(has_surrogate_gradient, units))
         optional["single_updates"] = task.single_updates
         optional["not_replayed"] = task.not_replayed

@@ -17,7 +17,6 @@ from typing import Any
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Checkpoint
 
-from actlab import experiments
 from actlab.random.positions import BatchBlock
 from actlab.runtime import signals
 from actlab.runtime.accidents import check_device
@@ -84,14 +83,15 @@ class _Clock(Checkpoint):
         self._block_size = len(batch) if isinstance(batch, BatchBlock) else 1
 
 
-def best_size(runs: Sequence[Run], largest: int, forms: bool, sharing: int = 1) -> int:
+def best_size(
+    runs: Sequence[Run], updates: int, largest: int, forms: bool, sharing: int = 1
+) -> int:
     """Return the size of stacks in which runs train fastest: ``largest``, 5 or 1.
 
-    So many stacks fit into the memory of a GPU as processes are ``sharing`` it. Runs that train for
+    ``updates`` are those of an epoch. So many stacks fit into the memory of a GPU as processes are ``sharing`` it. Runs that train for
     less than `WORTH` seconds are stacked untimed.
     """
     # Stack short runs untimed.
-    updates = experiments.build(runs[0].config).updates_per_epoch() or 1
     epochs = sum(run.epochs or 1 for run in runs)
     if fastest(runs[:1], forms) * updates * epochs < WORTH:
         return largest

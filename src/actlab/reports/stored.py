@@ -17,7 +17,7 @@ import pandas as pd
 from actlab.analysis.curves import Curve
 from actlab.analysis.results import Results
 from actlab.analysis.statistics import Band
-from actlab.config.values import label
+from actlab.config.labels import label
 from actlab.errors.messages import one_line, unknown
 from actlab.reports import figures, plots, style
 from actlab.reports.canvas import Figure, mpl

@@ -12,7 +12,7 @@ from actlab.analysis import notes, parameters, selection
 from actlab.analysis.results import Results
 from actlab.analysis.study_table import FAMILIES, NAME, StudyTable
 from actlab.analysis.wording import plural
-from actlab.config.values import in_full
+from actlab.config.labels import in_full
 from actlab.reports import latex
 from actlab.reports.tables import by_user, grid, sections
 from actlab.storage.files import write_atomically

@@ -14,9 +14,10 @@ from lightning_fabric.loggers.logger import rank_zero_experiment
 from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.utilities import rank_zero_info, rank_zero_only
 
+from actlab.config.labels import label
 from actlab.config.metrics import is_parameter, mode_of
 from actlab.config.paths import get_dotted
-from actlab.config.values import label, shareable
+from actlab.config.values import shareable
 from actlab.errors.messages import one_line
 from actlab.storage.files import regular
 from actlab.storage.logger_ids import id_in

@@ -9,7 +9,8 @@ from typing import Any
 
 from actlab.analysis import study_table
 from actlab.analysis.study_table import Row, StudyTable
-from actlab.config.values import printer, value_key
+from actlab.config.labels import printer
+from actlab.config.values import value_key
 from actlab.scoreboard import definition
 from actlab.storage.files import DamagedError
 from actlab.storage.resources import resource

@@ -39,7 +39,7 @@ def assemble(
     first = experiments.build(
         copy.deepcopy(dict(configs[0])), callbacks=[recorder], default_root_dir=str(path)
     )
-    trainer, task, data = first
+    task = first.task
     matmul.use(matmul_of(task))
     if stacked is None:
         stacked = len(configs) > 1 or (isinstance(task, Task) and has_forms(task))
@@ -47,13 +47,19 @@ def assemble(
         return first
     assert isinstance(task, Task)  # no other can be stacked
     tasks = [task, *build_tasks(configs[1:], first)]
+    return stack_of(tasks, first, [config[sections.SEED] for config in configs])
+
+
+def stack_of(tasks: Sequence[Task], first: Experiment, seeds: list[int]) -> Experiment:
+    """Return a stack of tasks with Trainer and data of the ``first`` run, which it changes."""
+    trainer, _, data = first
 
     # The stack's checkpoint holds the configs of all members.
     writer = trainer.strategy.checkpoint_io
     if isinstance(writer, AtomicCheckpointIO):
         writer.config = None
     assert isinstance(data, TensorDataModule)  # only these datamodules are stackable
-    data.seed = [config[sections.SEED] for config in configs]
+    data.seed = seeds
     return Experiment(trainer, StackedTask(tasks), data)
 
 

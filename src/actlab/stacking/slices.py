@@ -41,7 +41,7 @@ class Slices:
         # Name the parameters as in a member.
         self._names = member_names(network)
         self._in_member = list(dict.fromkeys(inner for inner, _ in self._names.values()))
-        member_kinds = optim.kinds(members[0].network, members[0].units)
+        member_kinds = optim.kinds(members[0].network, members[0].activations)
         kinds = {name: member_kinds[inner] for name, (inner, _) in self._names.items()}
 
         # Store the numbers of each member in whole vectors.

@@ -241,7 +241,7 @@ def reason_against(task: pl.LightningModule) -> str | None:
         )
 
     # A network without stacked forms can be mapped.
-    reason = layers.reason_against(task.network, task.units)
+    reason = layers.reason_against(task.network, task.activations)
     if reason is None:
         return None
     against_mapping = mapping.reason_against(task.network)
@@ -250,7 +250,7 @@ def reason_against(task: pl.LightningModule) -> str | None:
 
 def has_forms(task: Task) -> bool:
     """Return whether the network of a task has stacked forms; otherwise it is mapped."""
-    return layers.reason_against(task.network, task.units) is None
+    return layers.reason_against(task.network, task.activations) is None
 
 
 def matmul_of(task: pl.LightningModule) -> str:

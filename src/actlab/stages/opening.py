@@ -19,7 +19,8 @@ from actlab.stages import search
 from actlab.storage.files import DamagedError
 from actlab.studies.formats import Chosen, Selected
 from actlab.studies.groups import Group, groups
-from actlab.studies.plan import Run, Selection, Stage, Study, other_length
+from actlab.studies.lengths import other_length
+from actlab.studies.plan import Run, Selection, Stage, Study
 from actlab.studies.points import Point
 from actlab.studies.states import OVER, WAITING
 from actlab.studies.study_folder import RESELECT, SELECTION, StudyFolder

@@ -66,7 +66,7 @@ def texts(value: Any) -> list[str]:
 
 
 def by_names(content: str) -> bool:
-    """Return whether a digest of `content_of` covers only file names and sizes (a folder too large to read)."""
+    """Return whether a digest of `content_of` covers only names and sizes of a large folder."""
     return _BY_NAMES in content
 
 
@@ -76,52 +76,75 @@ def content_of(text: str, of_data: bool) -> str | None:
     The text is ``file.py:Name``, an importable name or a path. Where it is ``of_data``, of the
     datamodule, a plain word may name a folder.
     """
+    # Code
+    digests = []
     files = code_files(text, of_data)
-    code = None
     if files:
-        written = [file for file in files if not _is_installed(file)]
-        code = _files_digest(files, None, _parsed(written))
-    named = (of_data or "/" in text or "." in text) and 0 < len(text) < 1000
-    of_unit = text.rpartition(":")[0].endswith(".py")
-    # ``knots.csv`` is a dotted name, too
-    path = _path_digest(Path(text)) if named and not of_unit else None
-    return " ".join(filter(None, (code, path))) or None
+        user_files = [file for file in files if not _is_installed(file)]
+        digests.append(_files_digest(files, None, _parsed(user_files)))
+
+    # A path; ``knots.csv`` is a dotted name, too
+    is_path = of_data or "/" in text or "." in text
+    is_activation = text.rpartition(":")[0].endswith(".py")
+    if is_path and not is_activation and 0 < len(text) < 1000:
+        digest = _path_digest(Path(text))
+        if digest:
+            digests.append(digest)
+    return " ".join(digests) or None
 
 
 def code_files(text: str, of_data: bool) -> list[Path]:
-    """Return the files of the user-defined code that a text names, with what they import; empty without any."""
+    """Return the files of the user-defined code that a text names, with what they import."""
+    # A class or function in a file
     head, colon, _ = text.rpartition(":")
     if colon and head.endswith(".py"):
         file = resolved(head)
         return _with_imports([file], file.parent) if file.is_file() else []
+
+    # A module or package, unless a folder of data has its name
     name = module_of(text).partition(".")[0]
-    of_folder = of_data and len(text) < 256 and Path(text).exists()
-    files = _module_files(name) if name and not of_folder else []
+    is_folder = of_data and len(text) < 256 and Path(text).exists()
+    if not name or is_folder:
+        return []
+    files = _module_files(name)
+    if not files:
+        return []
     is_single = len(files) == 1 and files[0].stem == name
-    return _with_imports(files, files[0].parent if is_single else None) if files else []
+    return _with_imports(files, files[0].parent if is_single else None)
 
 
 def digests_of_code(text: str) -> dict[str, str]:
-    """Return digests of the user's own `code_files` by ``text`` or, of imports, ``helpers.py of <text>``."""
-    written, here = (
-        [file for file in code_files(text, False) if not _is_installed(file)],
-        Path.cwd(),
-    )
-    names = {
-        f: f"{f.relative_to(here) if f.is_relative_to(here) else f} of {text}" for f in written
-    }
-    names |= {file: text for file in written if file.name == Path(text.rpartition(":")[0]).name}
-    return {
-        names[file]: digest for file, digest in {**digests_of(written), **_parsed(written)}.items()
-    }
+    """Return the digest of each user-written file behind the spelling of a class or function.
+
+    Digests are by name: the spelling itself for the file that it names, ``helpers.py of <text>``
+    for a file that this one imports. Files that cannot be parsed count by their bytes.
+    """
+    files = [file for file in code_files(text, False) if not _is_installed(file)]
+    digests = {**digests_of(files), **_parsed(files)}
+    named_file = Path(text.rpartition(":")[0]).name
+
+    digest_by_name = {}
+    for file, digest in digests.items():
+        name = text
+        if file.name != named_file:
+            name = f"{_in_current_folder(file)} of {text}"
+        digest_by_name[name] = digest
+    return digest_by_name
+
+
+def _in_current_folder(file: Path) -> Path:
+    """Return the path relative to the current folder, if the file is inside it."""
+    here = Path.cwd()
+    return file.relative_to(here) if file.is_relative_to(here) else file
 
 
 def module_of(text: str) -> str:
-    """Return the dotted name in ``package.module.Class`` or ``package.module:Name``; "" for any other text."""
+    """Return the dotted name in ``package.module.Class`` or ``package.module:Name``, or ""."""
     head, colon, _ = text.rpartition(":")
     module = head if colon else text
-    dotted = (colon or "." in text) and all(map(str.isidentifier, module.split(".")))
-    return module if dotted and not (colon and head.endswith(".py")) else ""
+    if head.endswith(".py") or not (colon or "." in text):
+        return ""
+    return module if all(map(str.isidentifier, module.split("."))) else ""
 
 
 def _path_digest(path: Path) -> str | None:
@@ -154,25 +177,34 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def _with_imports(files: Sequence[Path], folder: Path | None = None) -> list[Path]:
-    """Return the files, and those of the user that they import from ``folder`` or Python's path, in turn."""
-    collected, waiting = list(files), [file for file in files if not _is_installed(file)]
+    """Return the files and the user's files that they import, from ``folder`` or Python's path."""
+    collected = list(files)
+    waiting = [file for file in files if not _is_installed(file)]
     seen, names = {file.resolve() for file in files}, set[str]()
     for _ in range(_MOST_PARSED):
-        for name in _code(regular(waiting.pop()).read_bytes()).imports if waiting else ():
-            if name not in names:
-                names.add(name)
-                beside = (
-                    (folder / f"{name}.py", *sorted((folder / name).rglob("*.py")))
-                    if folder
-                    else ()
-                )
-                imported = [file for file in beside if file.is_file()]
-                imported += [file for file in _module_files(name) if not _is_installed(file)]
-                fresh = {file.resolve(): file for file in imported}
-                collected += (new := [file for place, file in fresh.items() if place not in seen])
-                waiting += new
-                seen |= fresh.keys()
+        if not waiting:
+            break
+        for name in _code(regular(waiting.pop()).read_bytes()).imports:
+            if name in names:
+                continue
+            names.add(name)
+
+            # Each file once, whatever leads to it
+            imported = {file.resolve(): file for file in _imported_files(name, folder)}
+            new = [file for path, file in imported.items() if path not in seen]
+            collected += new
+            waiting += new
+            seen |= imported.keys()
     return collected
+
+
+def _imported_files(name: str, folder: Path | None) -> list[Path]:
+    files = []
+    if folder:
+        candidates = (folder / f"{name}.py", *sorted((folder / name).rglob("*.py")))
+        files += [file for file in candidates if file.is_file()]
+    files += [file for file in _module_files(name) if not _is_installed(file)]
+    return files
 
 
 def _is_installed(file: Path) -> bool:
@@ -188,20 +220,19 @@ def _code(source: bytes) -> _Code:
         digest = _lines_digest(_walked(tree))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return _Code()
-    names = [
-        alias.name
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Import)
-        for alias in node.names
-    ]
-    names += [
-        n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and not n.level
-    ]
-    return _Code(tuple(name.partition(".")[0] for name in names if name), digest)
+
+    names: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.append(node.module)
+    return _Code(tuple(name.partition(".")[0] for name in names), digest)
 
 
 def _walked(tree: ast.Module) -> Iterator[str]:
-    """Yield a line for each node and value of a syntax tree; they are equal in all versions of Python.
+    """Yield a line for each node and value of a syntax tree, equal in all versions of Python.
 
     Versions differ in the fields that they add without a value, and in empty text between parts of
     f-strings.
@@ -218,10 +249,11 @@ def _walked(tree: ast.Module) -> Iterator[str]:
                     part for part in node.values if getattr(part, "value", None) != ""
                 ]
             # None is a value there: `x * None` is not `x * 0`
-            kept = isinstance(node, ast.Constant)
-            names = sorted(
-                name for name, value in fields.items() if kept or value not in (None, [])
-            )
+            is_constant = isinstance(node, ast.Constant)
+            names = []
+            for name, value in sorted(fields.items()):
+                if is_constant or value not in (None, []):
+                    names.append(name)
             yield f"{type(node).__name__} {' '.join(names)}"
             waiting += [fields[name] for name in reversed(names)]
         elif isinstance(node, list):
@@ -239,14 +271,26 @@ def _module_files(name: str) -> list[Path]:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError):
         return []
-    places = list(spec.submodule_search_locations or ()) if spec else []
-    files = [p for place in places for p in sorted(Path(place).rglob("*.py"))]
-    origin = Path((spec and spec.origin) or "")
-    return files or ([origin] if origin.is_file() else [])
+    if spec is None:
+        return []
+
+    files: list[Path] = []
+    for folder in spec.submodule_search_locations or ():
+        files += sorted(Path(folder).rglob("*.py"))
+    origin = Path(spec.origin or "")
+    if not files and origin.is_file():
+        files = [origin]
+    return files
 
 
 def _parsed(files: Sequence[Path]) -> dict[Path, str]:
-    return {file: digest for file in files if (digest := _code(regular(file).read_bytes()).digest)}
+    """Return the digests of the files that Python can parse."""
+    digests = {}
+    for file in files:
+        digest = _code(regular(file).read_bytes()).digest
+        if digest:
+            digests[file] = digest
+    return digests
 
 
 def _files_digest(files: Sequence[Path], folder: Path | None, known: Mapping[Path, str]) -> str:

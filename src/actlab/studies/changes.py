@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from actlab.config import identity
+from actlab.config.labels import in_full
 from actlab.config.paths import differences
 from actlab.config.text import without_replaced_dataset
-from actlab.config.values import in_full
 from actlab.errors import ActlabError
 from actlab.storage.files import DamagedError
 from actlab.storage.json_files import read_json

@@ -11,32 +11,29 @@ import itertools
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from actlab.config import identity
 from actlab.config.class_paths import class_of, with_import_paths
+from actlab.config.labels import in_full, label
 from actlab.config.metric_classes import directions
 from actlab.config.metrics import mode_of, quantity
 from actlab.config.paths import ACTIVATION, get_dotted, is_activation, set_dotted, short
-from actlab.config.values import as_number, in_full, is_user_defined, label, named, same
+from actlab.config.values import as_number, is_user_defined, named, same
 from actlab.errors import ActlabError
 from actlab.errors.messages import unknown
 from actlab.storage import contents
 from actlab.storage.spec import Spec
 from actlab.studies import opened
+from actlab.studies.lengths import EPOCHS, LENGTHS, is_endless
 from actlab.studies.points import Point
 from actlab.studies.schema import ProbePart
 from actlab.studies.spaces import Search, Space
 
-SEED, EPOCHS = "seed_everything", "trainer.max_epochs"
-_LENGTHS = {  # of a run, with the unit of one and of several
-    EPOCHS: ("epoch", "epochs"),
-    "trainer.max_steps": ("update", "updates"),
-    "trainer.max_time": ("of time", "of time"),
-}
+SEED = "seed_everything"
 # Runs in a study (benchmarks/large_studies.py) and in a stack. Larger stacks of 45 and 90 runs need
 # as much time per update and run as stacks of 15 (benchmarks/stacks.py).
 MOST_RUNS, MAX_STACK = 10_000, 15
@@ -47,12 +44,12 @@ BLOCK = "block"  # key of the block's name in a grid point
 
 @dataclass(frozen=True)
 class Selection:
-    """Rule that selects the values of the tuned keys by the median over seeds of a validation metric.
+    """Rule that selects the values of the tuned keys by a median over seeds.
 
-    ``tune`` are grid keys whose values are selected rather than compared, such as the learning
-    rate. Of each run the ``best`` value of the metric counts, or the ``last``, by ``at``. A study
-    that knows which values of the metric are better replaces an empty ``mode`` by ``min`` or
-    ``max``.
+    It is the median of a validation metric. ``tune`` are grid keys whose values are selected rather
+    than compared, such as the learning rate. Of each run the ``best`` value of the metric counts,
+    or the ``last``, by ``at``. A study that knows which values of the metric are better replaces an
+    empty ``mode`` by ``min`` or ``max``.
     """
 
     tune: tuple[str, ...] = ()
@@ -101,7 +98,7 @@ class Run:
     code: dict[str, str] = field(default_factory=dict)
 
     @property
-    def unit(self) -> Any:
+    def spelling(self) -> Any:
         """The activation as the grid or the config writes it, not its label; "" without one."""
         value = self.point.get(ACTIVATION) or self.activation or ""
         return value.plain if isinstance(value, Spec) else value
@@ -130,12 +127,12 @@ class Trial:
 
 @dataclass(frozen=True)
 class Block:
-    """A grid, lists of values by dotted config key, over a base config; the runs are the Cartesian product.
+    """A grid, lists of values by dotted config key, over a base config.
 
-    ``settings`` are values of dotted config keys for every run. The ``name`` stands in tables, to
-    distinguish blocks of different networks or tasks, and may be empty. The runs of a block that is
-    not ``opened`` are planned but not trained: those that select its settings have failed. A block
-    of a search has one grid point, a ``trial``.
+    The runs are the Cartesian product of the lists. ``settings`` are values of dotted config keys
+    for every run. The ``name`` is written in tables, to distinguish blocks of different networks or
+    tasks, and may be empty. The runs of a block that is not ``opened`` are planned but not trained:
+    those that select its settings have failed. A block of a search has one grid point, a ``trial``.
     """
 
     grid: dict[str, list[Any]]
@@ -172,156 +169,154 @@ class Stage:
     search: Search | None = None
 
 
-def other_length(blocks: Iterable[tuple[Block, Block]]) -> str:
-    """Describe how the first change alters the length of runs: ``25 epochs, not 250``; else empty."""
-    for before, changed in blocks:
-        for key, (one, several) in _LENGTHS.items():
-            stated, given = (
-                b.grid.get(key) or [get_dotted(b.config({}), key)] for b in (before, changed)
-            )
-            words = [" or ".join(map(str, values)) for values in (given, stated)]
-            unit = one if given == [1] else several
-            if stated != given:
-                return f"{words[0]} {unit}" + (f", not {words[1]}" if any(stated) else "")
-    return ""
-
-
-def is_endless(config: Mapping[str, Any]) -> bool:
-    """Return whether a config trains for ever: ``max_epochs`` is negative, and nothing else limits training.
-
-    Without ``max_epochs`` Lightning trains 1,000 epochs.
-    """
-    epochs, steps, time = (as_number(get_dotted(config, key)) for key in _LENGTHS)
-    has_steps = isinstance(steps, float) and steps >= 0
-    return isinstance(epochs, float) and epochs < 0 and not has_steps and time is None
-
-
 def _check_equal(run: Run, other: Run) -> None:
     """Check that two runs of one id, from two blocks, are the same run at the same grid point."""
     if run.identity != other.identity:
         raise ActlabError(f"two different runs would both be named {run.id}: change a seed")
     for key, value in run.point.items():
         if run.point.only([key]) != other.point.only([key]):
+            values = f"{in_full(value)} and {in_full(other.point[key])}"
             raise ActlabError(
-                f"{key}: {in_full(value)} and {in_full(other.point[key])} have the same content and would be "
-                "the same run: remove one of them"
+                f"{key}: {values} have the same content and would be the same run: remove one of "
+                "them"
             )
 
 
 def _uses_partial_data(config: Mapping[str, Any]) -> bool:
-    limits = [
-        get_dotted(config, f"trainer.limit_{part}_batches") for part in ("train", "val", "test")
-    ]
-    limited = (limit is not None and (isinstance(limit, int) or limit != 1.0) for limit in limits)
-    brief = ("data.sample", "trainer.fast_dev_run", "trainer.overfit_batches")
-    return any(get_dotted(config, key) for key in brief) or any(limited)
+    for key in ("data.sample", "trainer.fast_dev_run", "trainer.overfit_batches"):
+        if get_dotted(config, key):
+            return True
+    for part in ("train", "val", "test"):
+        limit = get_dotted(config, f"trainer.limit_{part}_batches")
+        if limit is not None and (isinstance(limit, int) or limit != 1.0):
+            return True
+    return False
 
 
 def check_name(name: str) -> None:
-    """Check the name of a study, which names its folder: letters of any script, digits, ``.``, ``_`` and ``-``.
+    """Check the name of a study, which names its folder.
+
+    It has letters of any script, digits, ``.``, ``_`` and ``-``.
 
     >>> check_name("gelu_mnist-2.1")
     """
-    # Unicode categories: L letters, M their marks, N digits.
-    kinds = "".join(c if c in "._-" else unicodedata.category(c)[0] for c in name)
+    # Unicode categories: L letters, M their marks, N digits
+    kinds = ""
+    for character in name:
+        kinds += character if character in "._-" else unicodedata.category(character)[0]
     if not re.fullmatch(r"[LN][LMN._-]*", kinds):
         raise ActlabError(
-            f"study name {name!r}: give letters, digits, '.', '_' and '-', with a letter or digit first; the "
-            "name of a study is that of its file"
+            f"study name {name!r}: give letters, digits, '.', '_' and '-', with a letter or digit "
+            "first; the name of a study is that of its file"
         )
 
 
 @dataclass(frozen=True)
 class Study:
-    """A study as given by its file and the command line; `runs` expands it into runs."""
+    """A study as its file and the command line state it.
 
+    It is plain data: it knows which runs there are (`runs`), how values are selected and compared,
+    and what tables and figures show. It checks names and grid values. It trains nothing, reads no
+    results, and knows no folder but its own name; see `actlab.studies.study_folder` and
+    `actlab.stages.opening`.
+    """
+
+    # What is run
     name: str  # of the study's folder under the runs directory; see `check_name`
     title: str  # one line for tables and figures
     blocks: tuple[Block, ...]  # grids whose union is the study
     seeds: tuple[int, ...]  # of every grid point; with stages, those of the first
-    compare: str = (
-        ""  # grid key whose values are compared, or `BLOCK`; by default the first that is not tuned
-    )
+
+    # Grid key whose values are compared, or `BLOCK`; by default the first that is not tuned
+    compare: str = ""
     select: Selection = Selection()
-    stages: tuple[
-        Stage, ...
-    ] = ()  # in order; empty if the study runs as a whole; see `actlab.stages.opening`
+    # In order; empty if the study runs as a whole; see `actlab.stages.opening`
+    stages: tuple[Stage, ...] = ()
     probes: tuple[ProbePart, ...] = ()  # evaluations after training
     keep: Keep = Keep()
+
     # Columns
     table: tuple[dict[str, Any], ...] = ({"metric": "test/error", "at": "last", "percent": True},)
     # Metric, ``at`` and condition of the column that answers the question; by default the first
-    # that is ranked.
+    # that is ranked
     primary: dict[str, Any] = field(default_factory=dict)
     # ``source`` and ``values``; each value has ``where`` (grid keys), ``metric``, ``at`` and
-    # ``value``.
+    # ``value``
     published: dict[str, Any] = field(default_factory=dict)
-    cut: str = (
-        ""  # how the command line or a stage changes the length of runs: ``25 epochs, not 250``
-    )
+    # How the command line or a stage changes the length of runs: ``25 epochs, not 250``
+    cut: str = ""
     figures: tuple[dict[str, Any], ...] = ()  # of ``report``; see `actlab.reports.plots`
-    reference: Any = (
-        "relu"  # compared value to which costs and significance refer, or its full text
-    )
+    # Compared value to which costs and significance refer, or its full text
+    reference: Any = "relu"
     reference_given: bool = False  # explicitly; only the default may be missing in the grid
-    notes: tuple[
-        str, ...
-    ] = ()  # departures from the paper and hints for reading, printed below the table
+    # Departures from the paper and hints for reading, printed below the table
+    notes: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()  # of the runs in loggers
-    # Of earlier stages, the first two by grid point.
+
+    # Of earlier stages, the first two by grid point
     tried: Mapping[Point, int] = field(default_factory=dict)  # number of settings
     # Keys and arguments chosen at an end
     edges: Mapping[Point, tuple[str, ...]] = field(default_factory=dict)
     chosen_on: frozenset[int] = frozenset()  # seeds of the runs that selected settings
     failed: Mapping[str, str] = field(default_factory=dict)  # why runs failed, by their ids
+
+    # Of the command or call that planned the study
     added: tuple[Any, ...] = ()  # activations that the user added to the file's grid
-    # What sets ``seeds`` in the command or call that planned the study, ``{}`` for their number;
-    # may be empty.
+    # What sets ``seeds``, ``{}`` for their number; may be empty
     more_seeds: str = "--seeds {}"
-    question: str = (
-        ""  # digest of what a search compares, without its settings and seeds; else empty
-    )
+    # Digest of what a search compares, without its settings and seeds; else empty
+    question: str = ""
     # What users' code opens, as stored
     opened_files: opened.OpenedFiles = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_name(self.name)
-        free = [key for key in self.keys if key not in self.select.tune]
-        if self.compare and self.compare not in (free or self.keys):
-            raise unknown(
-                "key to compare",
-                self.compare,
-                free,
-                "'compare' names a grid key that is not tuned.",
-            )
-        first = next((key for key in free if key != BLOCK), next(iter([*free, *self.keys]), ""))
-        object.__setattr__(self, "compare", self.compare or first)
+
+        # The compared key
+        untuned = [key for key in self.keys if key not in self.select.tune]
+        candidates = untuned or [*self.keys]
+        if self.compare and self.compare not in candidates:
+            hint = "'compare' names a grid key that is not tuned."
+            raise unknown("key to compare", self.compare, untuned, hint)
+        default = next((key for key in untuned if key != BLOCK), next(iter(candidates), ""))
+        object.__setattr__(self, "compare", self.compare or default)
+
+        # Grid values that texts name
         reference = with_import_paths(self.reference, self.compare)
         object.__setattr__(self, "reference", named(reference, self._values(self.compare)))
         for part in ("published", "figures"):
             object.__setattr__(self, part, self._with_values(getattr(self, part)))
-        if not self.select.mode and (mode := self.mode_of(self.select.metric)):
+
+        # The mode of the selection and of the best checkpoint
+        mode = self.select.mode or self.mode_of(self.select.metric)
+        if mode != self.select.mode:
             object.__setattr__(self, "select", replace(self.select, mode=mode))
         if not self.keep.mode:
             object.__setattr__(self, "keep", replace(self.keep, mode=self.select.mode))
 
     def _values(self, key: str) -> list[Any]:
-        if key == BLOCK:
-            return [block.name for block in self.blocks]
-        return [value for block in self.blocks for value in block.grid.get(key, ())]
+        values: list[Any] = []
+        for block in self.blocks:
+            values += [block.name] if key == BLOCK else block.grid.get(key, ())
+        return values
 
     def _with_values(self, part: Any) -> Any:
-        """Return a part of a study file with the grid values that texts name in ``where`` and ``fixed``."""
+        """Return a part of a study file with the grid values that texts in it name.
+
+        Grid values stand at ``where`` and ``fixed``.
+        """
         if isinstance(part, list | tuple):
             return type(part)(map(self._with_values, part))
         if not isinstance(part, Mapping):
             return part
-        return {
-            name: {key: named(value, self._values(key)) for key, value in inner.items()}
-            if name in ("where", "fixed")
-            else self._with_values(inner)
-            for name, inner in part.items()
-        }
+
+        replaced: dict[str, Any] = {}
+        for name, inner in part.items():
+            if name in ("where", "fixed"):
+                replaced[name] = {k: named(value, self._values(k)) for k, value in inner.items()}
+            else:
+                replaced[name] = self._with_values(inner)
+        return replaced
 
     @property
     def smoke(self) -> bool:
@@ -331,31 +326,50 @@ class Study:
     @cached_property
     def samples(self) -> bool:
         """Whether any run uses only part of its data: samples or limited batches."""
-        points = ((b, {key: value}) for b in self.blocks for key in b.grid for value in b.grid[key])
-        return self.smoke or any(_uses_partial_data(block.config(point)) for block, point in points)
+        if self.smoke:
+            return True
+        for block in self.blocks:
+            for key, values in block.grid.items():
+                if any(_uses_partial_data(block.config({key: value})) for value in values):
+                    return True
+        return False
 
     @cached_property
     def modes(self) -> dict[str, str]:
         """``min`` or ``max`` by metric, from the study file or the metric's class."""
-        of_class = directions(block.first for block in self.blocks)
-        given = {c["metric"]: c["mode"] for c in self.table if c.get("mode")}
-        given |= {self.select.metric: self.select.mode} if self.select.mode else {}
-        return {**of_class, **{quantity(m): mode for m, mode in given.items()}, **given}
+        of_file = {}
+        for column in self.table:
+            if column.get("mode"):
+                of_file[column["metric"]] = column["mode"]
+        if self.select.mode:
+            of_file[self.select.metric] = self.select.mode
+
+        modes = directions(block.first for block in self.blocks)
+        for metric, mode in of_file.items():
+            modes[quantity(metric)] = mode
+        return {**modes, **of_file}
 
     def mode_of(self, metric: str) -> str:
-        """Return ``min`` or ``max``, of what actlab's probes measure ``min``; "" where nothing says it."""
-        first, _, rest = metric.partition("/")
-        ours = (probe.name for probe in self.probes if probe.class_path.startswith("actlab."))
-        return mode_of(metric, self.modes) or ("min" if first in ours and "/" not in rest else "")
+        """Return ``min`` or ``max``; "" if nothing says it.
+
+        Low values count as better for what actlab's probes measure.
+        """
+        mode = mode_of(metric, self.modes)
+        if mode:
+            return mode
+
+        probe_name, _, name = metric.partition("/")
+        probes = [probe.name for probe in self.probes if probe.class_path.startswith("actlab.")]
+        return "min" if probe_name in probes and "/" not in name else ""
 
     def is_own(self, key: str, value: Any) -> bool:
-        """Return whether a grid value is an activation of the user: user-defined, or added to the grid.
+        """Return whether a grid value is an activation of the user, which tables emphasise.
 
-        Figures and tables emphasise these.
+        It is user-defined, or added to the grid.
         """
-        return is_activation(key) and (
-            is_user_defined(value) or any(same(value, unit) for unit in self.added)
-        )
+        if not is_activation(key):
+            return False
+        return is_user_defined(value) or any(same(value, added) for added in self.added)
 
     def has_own(self, point: Mapping[str, Any]) -> bool:
         """Return whether a grid point has an activation of the user; see `is_own`."""
@@ -364,11 +378,18 @@ class Study:
     @cached_property
     def keys(self) -> tuple[str, ...]:
         """All grid keys in the order of the file, preceded by ``block`` if blocks have names."""
-        named = [BLOCK] if any(block.name for block in self.blocks) else []
-        return tuple(dict.fromkeys([*named, *(key for block in self.blocks for key in block.grid)]))
+        keys: dict[str, None] = {}
+        if any(block.name for block in self.blocks):
+            keys[BLOCK] = None
+        for block in self.blocks:
+            keys |= dict.fromkeys(block.grid)
+        return tuple(keys)
 
     def runs(self) -> list[Run]:
-        """Return all distinct runs of the opened blocks, in the order of the file with seeds innermost."""
+        """Return all distinct runs of the opened blocks, in the order of the file.
+
+        Seeds change fastest.
+        """
         return [run for run in self._runs if self.blocks[run.block].opened]
 
     def planned(self) -> list[Run]:
@@ -377,69 +398,85 @@ class Study:
 
     @cached_property
     def _runs(self) -> tuple[Run, ...]:
-        number = sum(math.prod(map(len, block.grid.values())) for block in self.blocks) * len(
-            self.seeds
-        )
+        points = sum(math.prod(map(len, block.grid.values())) for block in self.blocks)
+        number = points * len(self.seeds)
         if number > MOST_RUNS:
             raise ActlabError(
-                f"{self.name} would have {number:,} runs; at most {MOST_RUNS:,} are allowed: give fewer values"
+                f"{self.name} would have {number:,} runs; at most {MOST_RUNS:,} are allowed: give "
+                "fewer values"
             )
-        known: dict[str, str | None] = {}
+
+        contents_by_text: dict[str, str | None] = {}
         code: dict[str, dict[str, str]] = {}
         runs: dict[str, Run] = {}
-        for number, block in enumerate(self.blocks):
+        for block_number, block in enumerate(self.blocks):
             for values in itertools.product(*block.grid.values()):
-                for run in self._runs_at(
-                    number, dict(zip(block.grid, values, strict=True)), known, code
-                ):
-                    if (other := runs.setdefault(run.id, run)) is not run:
-                        _check_equal(other, run)
+                point = dict(zip(block.grid, values, strict=True))
+                for run in self._runs_at(block_number, point, contents_by_text, code):
+                    equal_run = runs.setdefault(run.id, run)
+                    if equal_run is not run:
+                        _check_equal(equal_run, run)
         return tuple(runs.values())
 
     def _runs_at(
         self,
         number: int,
         point: dict[str, Any],
-        known: dict[str, str | None],
+        contents_by_text: dict[str, str | None],
         code: dict[str, dict[str, str]],
     ) -> Iterator[Run]:
+        """Yield the runs of a grid point of a block; remember digests of files and code."""
         block = self.blocks[number]
-        common = block.config({**point, SEED: self.seeds[0]})
-        if is_endless(common):
+        config = block.config({**point, SEED: self.seeds[0]})
+        if is_endless(config):
             raise ActlabError(
-                f"{EPOCHS} is {get_dotted(common, EPOCHS)}, so a run of {self.name} would train for ever: set "
-                f"a limit, {' or '.join(_LENGTHS)}"
+                f"{EPOCHS} is {get_dotted(config, EPOCHS)}, so a run of {self.name} would train "
+                f"for ever: set a limit, {' or '.join(LENGTHS)}"
             )
-        whole = {key: get_dotted(common, key) for key in self.keys} | point
-        full = Point({**whole, BLOCK: block.name} if BLOCK in whole else whole)
-        activation = get_dotted(common, ACTIVATION)
-        if activation and str(class_of(common.get("model"))) in identity.ACTLAB["model"]:
-            set_dotted(common, ACTIVATION, Spec.of(activation))
-        sources = identity.sources_of(common, known)
-        code |= {text: contents.digests_of_code(text) for text in sources.keys() - code.keys()}
-        digests = {name: digest for text in sources for name, digest in code[text].items()}
-        sources |= opened.sources_of(common, sources, self.opened_files, known)
-        counted, slug = identity.counted(common, sources), self._slug(full)
+
+        # The point, with the values that other blocks compare
+        values = {key: get_dotted(config, key) for key in self.keys} | point
+        if BLOCK in values:
+            values[BLOCK] = block.name
+        full_point = Point(values)
+
+        # The activation, parsed
+        activation = get_dotted(config, ACTIVATION)
+        if activation and str(class_of(config.get("model"))) in identity.ACTLAB["model"]:
+            set_dotted(config, ACTIVATION, Spec.of(activation))
+
+        # Files and code
+        sources = identity.sources_of(config, contents_by_text)
+        digests: dict[str, str] = {}
+        for text in sources:
+            if text not in code:
+                code[text] = contents.digests_of_code(text)
+            digests |= code[text]
+        sources |= opened.sources_of(config, sources, self.opened_files, contents_by_text)
+
+        # A run for each seed
+        counted, slug = identity.counted(config, sources), self._slug(full_point)
         for seed in self.seeds:
             digest = identity.identity_of({**counted, SEED: as_number(seed)}, sources)
-            name = f"{f'{slug}seed{seed}'[:_LONGEST]}-{digest[: identity.DIGITS]}"
+            name = f"{slug}seed{seed}"[:_LONGEST]
             yield Run(
-                name,
-                full,
-                seed,
-                {**common, SEED: seed},
-                self.keep,
-                number,
-                sources,
-                digest,
-                digests,
+                id=f"{name}-{digest[: identity.DIGITS]}",
+                point=full_point,
+                seed=seed,
+                config={**config, SEED: seed},
+                keep=self.keep,
+                block=number,
+                sources=sources,
+                identity=digest,
+                code=digests,
             )
 
     def _slug(self, point: Mapping[str, Any]) -> str:
         """Return the readable part of the ids of a grid point's runs, up to the seed."""
-        plain = (self.compare, BLOCK)
-        values = {key: label(as_number(value)) for key, value in point.items()}
-        words = [text if key in plain else short(key) + text for key, text in values.items()]
-        return "".join(
-            c if c.isalnum() or c in "._-" else "_" for word in words for c in f"{word}-"
-        )
+        slug = ""
+        for key, value in point.items():
+            word = label(as_number(value))
+            if key not in (self.compare, BLOCK):
+                word = short(key) + word
+            slug += f"{word}-"
+        return "".join(c if c.isalnum() or c in "._-" else "_" for c in slug)

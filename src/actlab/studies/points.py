@@ -8,24 +8,30 @@ from typing import Any
 
 from pydantic import AfterValidator, GetCoreSchemaHandler
 
-from actlab.config.values import canonical, label, same
+from actlab.config.labels import label
+from actlab.config.values import canonical, same
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Point(Mapping[str, Any]):
-    """Values by grid key. Points are equal where these are, in any order: 1 equals 1.0, True is not 1.
+    """Values by grid key.
 
-    >>> Point({"a": 1, "b": "elu"}) == Point({"b": "elu", "a": 1.0}), Point({"a": 1}) == Point({"a": True})
-    (True, False)
+    A point is a mapping that is hashed and compared by content, in any order of keys: 1 equals 1.0,
+    True is not 1. It does not check keys or values, and it does not know the grid.
+
+    >>> Point({"a": 1, "b": "elu"}) == Point({"b": "elu", "a": 1.0})
+    True
+    >>> Point({"a": 1}) == Point({"a": True})
+    False
     """
 
-    given: Mapping[str, Any]
+    settings: Mapping[str, Any]
     # Equal for equal points; the key of a point in ``selection.json``
     text: str = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "given", dict(self.given))
-        object.__setattr__(self, "text", canonical(self.given))
+        object.__setattr__(self, "settings", dict(self.settings))
+        object.__setattr__(self, "text", canonical(self.settings))
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> Any:
@@ -33,13 +39,13 @@ class Point(Mapping[str, Any]):
         return AfterValidator(cls).__get_pydantic_core_schema__(dict[str, Any], handler)
 
     def __getitem__(self, key: str) -> Any:
-        return self.given[key]
+        return self.settings[key]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.given)
+        return iter(self.settings)
 
     def __len__(self) -> int:
-        return len(self.given)
+        return len(self.settings)
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Point):
@@ -50,7 +56,7 @@ class Point(Mapping[str, Any]):
         return hash(self.text)
 
     def __repr__(self) -> str:
-        return repr(self.given)
+        return repr(self.settings)
 
     def __or__(self, other: Mapping[str, Any]) -> Point:
         return Point({**self, **other})
@@ -58,8 +64,8 @@ class Point(Mapping[str, Any]):
     def only(self, keys: Collection[str]) -> Point:
         """Return the point with some of its keys.
 
-        >>> Point({"model.activation": "elu", "model.optimizer.lr": 0.1}).only(["model.optimizer.lr"])
-        {'model.optimizer.lr': 0.1}
+        >>> Point({"model.activation": "elu", "model.lr": 0.1}).only(["model.lr"])
+        {'model.lr': 0.1}
         """
         return Point({key: value for key, value in self.items() if key in keys})
 
@@ -68,7 +74,7 @@ class Point(Mapping[str, Any]):
         return Point({key: value for key, value in self.items() if key not in keys})
 
     def matches(self, where: Mapping[str, Any]) -> bool:
-        """Return whether the point has all values of ``where``, compared by `actlab.config.values.same`."""
+        """Return whether the point has all values of ``where``; see `actlab.config.values.same`."""
         return all(key in self and same(self[key], value) for key, value in where.items())
 
     def in_words(self, compare: str = "", text: Callable[[str, Any], str] | None = None) -> str:
@@ -77,10 +83,13 @@ class Point(Mapping[str, Any]):
         ``text`` formats the value of a key so that values with equal labels can be distinguished.
         """
         names = short_names(self)
-        texts = {key: text(key, value) if text else label(value) for key, value in self.items()}
-        return ", ".join(
-            texts[key] if key == compare else f"{names[key]} {texts[key]}" for key in self
-        )
+        words = []
+        for key, value in self.items():
+            word = text(key, value) if text else label(value)
+            if key != compare:
+                word = f"{names[key]} {word}"
+            words.append(word)
+        return ", ".join(words)
 
 
 def short_names(keys: Collection[str]) -> dict[str, str]:
@@ -89,11 +98,16 @@ def short_names(keys: Collection[str]) -> dict[str, str]:
     >>> short_names(["model.lr", "model.network.dropout", "data.dropout"])
     {'model.lr': 'lr', 'model.network.dropout': 'network.dropout', 'data.dropout': 'data.dropout'}
     """
-    listed, names = set(keys), dict[str, str]()
+    listed = set(keys)
+    names = {}
     for key in keys:
+        # A dot in front: a part of a key does not end in a part of a word
+        endings_of_others = [f".{listed_key}" for listed_key in listed if listed_key != key]
         parts = key.split(".")
-        endings = (".".join(parts[-n:]) for n in range(1, len(parts)))
-        others = [f".{other}" for other in listed if other != key]
-        unique = (end for end in endings if not any(other.endswith(f".{end}") for other in others))
-        names[key] = next(unique, key)
+        names[key] = key
+        for length in range(1, len(parts)):
+            ending = ".".join(parts[-length:])
+            if not any(text.endswith(f".{ending}") for text in endings_of_others):
+                names[key] = ending
+                break
     return names

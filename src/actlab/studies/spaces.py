@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from actlab.config.values import canonical, label, value_key
+from actlab.config.labels import label
+from actlab.config.values import canonical, value_key
 from actlab.errors import ActlabError
 from actlab.storage.mappings import parse
 from actlab.studies.points import Point

@@ -158,7 +158,7 @@ class Task(Training, ABC):
 
         # Build the network. Its activation modules are listed in the order of their construction.
         self.stream = streams.Stream(self.seed)
-        self.units: list[nn.Module] = []
+        self.activations: list[nn.Module] = []
         self.network = self._built(activation, network, num_outputs, input_shape)
         self.differs = is_random(self.network) or not self.measures_all
 
@@ -183,11 +183,11 @@ class Task(Training, ABC):
         """Return the network, with the weights of the task's seed; list its activations."""
         # Build the network with random numbers of its own.
         generators = own_generators(hashing.seed_for(self.seed, "init"))
-        with generators, weights_of_run(self.seed, self.units), third_party.calling():
+        with generators, weights_of_run(self.seed, self.activations), third_party.calling():
             act: ActivationFactory = activations.factory(activation)
             if self.sees_network:
                 act = differentiable(act)
-            act = building.recorded(act, self.units, self.seed)
+            act = building.recorded(act, self.activations, self.seed)
             built = network(act, num_outputs, input_shape)
             building.check_built_on_cpu(built)
             building.materialise(built, input_shape)
@@ -242,7 +242,7 @@ class Task(Training, ABC):
     @property
     def sites(self) -> dict[str, nn.Module]:
         """The activation modules of the network, by module name."""
-        ids = {id(activation) for activation in self.units}
+        ids = {id(activation) for activation in self.activations}
         return {name: module for name, module in self.network.named_modules() if id(module) in ids}
 
     def layers_of(self, r: int) -> list[nn.Module]:
@@ -435,7 +435,7 @@ class Task(Training, ABC):
         """Return the optimiser, and member number 0 for each of its parameter groups."""
         # Group the parameters by the decay that they get.
         parameters = dict(self.named_parameters())
-        kinds = optim.kinds(self, self.units)
+        kinds = optim.kinds(self, self.activations)
         groups = []
         for names, settings in optim.groups(kinds, self.l2):
             group = [parameters[name] for name in names]

@@ -244,11 +244,13 @@ def _leaves(loss: Tensor) -> Iterator[Tensor]:
             yield leaf
 
 
-def recorded(factory: ActivationFactory, units: list[nn.Module], seed: int) -> ActivationFactory:
-    """Return a factory that appends each module it makes to ``units``, built with random numbers of its own.
+def recorded(
+    factory: ActivationFactory, activations: list[nn.Module], seed: int
+) -> ActivationFactory:
+    """Return a factory that appends each module it makes to ``activations``.
 
-    Floating-point tensors get at least torch's default precision: a narrower slope rounds small
-    updates off.
+    Each module is built with random numbers of its own. Floating-point tensors get at least
+    torch's default precision: a narrower slope rounds small updates off.
     """
     least = torch.get_default_dtype()
 
@@ -256,12 +258,12 @@ def recorded(factory: ActivationFactory, units: list[nn.Module], seed: int) -> A
         is_low = tensor.is_floating_point() and tensor.dtype.itemsize < least.itemsize
         return tensor.to(least) if is_low else tensor
 
-    def unit(width: int | None = None) -> nn.Module:
-        with own_generators(hashing.seed_for(seed, "unit", len(units))):
-            units.append(factory(width)._apply(raised))  # type: ignore[no-untyped-call]
-        return units[-1]
+    def activation(width: int | None = None) -> nn.Module:
+        with own_generators(hashing.seed_for(seed, "unit", len(activations))):
+            activations.append(factory(width)._apply(raised))  # type: ignore[no-untyped-call]
+        return activations[-1]
 
-    return unit
+    return activation
 
 
 def materialise(network: nn.Module, input_shape: Sequence[int]) -> None:

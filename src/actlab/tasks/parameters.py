@@ -56,7 +56,7 @@ def _has_learnt(task: Any) -> bool:
     """Whether a task or stack has learnt parameters, as a whole on each device."""
     if isinstance(task.trainer.strategy, _SPLIT):
         return False
-    return any(learnt(activation) for activation in task.members[0].units)
+    return any(learnt(activation) for activation in task.members[0].activations)
 
 
 def _layer_metrics(activations: Sequence[nn.Module]) -> dict[str, Tensor]:

@@ -261,7 +261,7 @@ class Training(pl.LightningModule, ABC):
             copies.append(tensor.clone() if isinstance(tensor, Tensor) else tensor)
 
         # A stack that this pass changes would differ from its runs alone, and is not trained.
-        parts = [] if self.stacked else changeable(self.network, self.members[0].units)
+        parts = [] if self.stacked else changeable(self.network, self.members[0].activations)
         with evaluating(self, (nn.Module.train, Training.train)), unchanged(parts):
             quantities = self.measured(tuple(copies), shared=False)
             return self._mean(quantities["loss"])
