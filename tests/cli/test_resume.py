@@ -112,7 +112,7 @@ def test_a_terminated_fit_resumes_at_its_last_checkpoint(cli, tmp_path, program)
             "save_on_train_epoch_end": False,
         },
     ]
-    callbacks = [{"class_path": "actlab.callbacks.TestEveryEpoch"}]
+    callbacks: list[Any] = [{"class_path": "actlab.callbacks.TestEveryEpoch"}]
     callbacks += [{"class_path": "ModelCheckpoint", "init_args": arguments} for arguments in made]
     kept = f"--trainer.callbacks={json.dumps(callbacks)}"
 

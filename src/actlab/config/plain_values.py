@@ -40,8 +40,11 @@ def plain(value: Any) -> Any:
                 item = plain(item)
             items.append(item)
         return items
+    return _plain_item(value)
 
-    # Single values
+
+def _plain_item(value: Any) -> Any:
+    """Convert a value that holds no others."""
     if isinstance(value, Enum):
         return value.name  # as the parser reads it
     if isinstance(value, float):
