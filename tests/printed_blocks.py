@@ -26,7 +26,7 @@ UNTIMED = "costs are left out: other programs kept the machine busy"
 
 
 def pattern_of(shown: str) -> str:
-    """The regular expression of what a block allows, for text whose white space is single blanks."""
+    """The regular expression of what a block allows, for text with single blanks as white space."""
     text = VERDICT.sub(rf"\1: {LEFT_OUT}", shown)
     text = " ".join(NUMBER.sub("\0", RULE.sub("─", text)).split())
     pattern = ""
@@ -47,7 +47,7 @@ def allows(shown: str, printed: str) -> bool:
 
 
 def refreshed(shown: str, printed: str) -> str:
-    """What a block should show: its lines replaced by the most similar printed ones, between its ``…``."""
+    """What a block should show: its lines replaced by the most similar ones, between its ``…``."""
     lines, place = printed.strip("\n").splitlines(), 0
     new: list[str] = []
     parts = re.split(rf"^({LEFT_OUT})\n", shown, flags=re.M)
@@ -75,7 +75,7 @@ def _most_similar(line: str, among: list[str]) -> int:
 
 
 def _cut(line: str, wanted: list[str]) -> str:
-    """A printed line, as far as the line goes that the block has in its place, if that ends with ``…``."""
+    """A printed line, cut where the line of the block in its place ends with ``…``."""
     closest = wanted[_most_similar(line, wanted)]
     sentences = closest.removesuffix(f" {LEFT_OUT}").count(". ") + 1
     if not closest.endswith(f" {LEFT_OUT}"):

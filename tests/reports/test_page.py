@@ -1,4 +1,4 @@
-"""Pages for browsers: what they hold, that text stays text, and that a browser shows and toggles it."""
+"""Pages for browsers: their content; text stays text, and a browser shows and toggles it."""
 
 import base64
 import json
@@ -328,7 +328,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def opened(browser: Any) -> Iterator[Callable[..., Any]]:
-    """Open a file in a fresh window; at the end nothing was complained of, and nothing else was asked for."""
+    """Open a file in a fresh window; at its end there are no errors and no further requests."""
     said: list[str] = []
     asked: set[str] = set()
     opened, windows = set(), []

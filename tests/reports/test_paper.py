@@ -20,7 +20,7 @@ MINE = ["./mine.py:My_unit"]
 
 
 def cells_of(text: str) -> list[list[list[str]]]:
-    """The rows of each table, read strictly: balanced braces, no bare special character, equal columns."""
+    """The rows of each table, read strictly: balanced braces, no bare characters, equal columns."""
     plain = re.sub(r"\\\\(?=\n)", "", re.sub(r"(?m)^%.*", "", text))
     depth = 0
     for char in re.sub(r"\\[{}]", "", plain):

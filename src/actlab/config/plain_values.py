@@ -25,7 +25,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, Namespace):
         value = value.as_dict()
 
-    # Containers
+    # Containers; most values in them are plain already, and a call for each takes time
     if isinstance(value, Mapping):
         converted = {}
         for key, item in value.items():
@@ -40,8 +40,10 @@ def plain(value: Any) -> Any:
                 item = plain(item)
             items.append(item)
         return items
+    return _plain_leaf(value)
 
-    # Single values
+
+def _plain_leaf(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.name  # as the parser reads it
     if isinstance(value, float):

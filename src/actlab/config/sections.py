@@ -88,21 +88,23 @@ def check(config: Mapping[str, Any], command: str | None = None) -> None:
 
     # Model and data
     for section in SECTIONS:
-        value = config.get(section)
-        if value is None:
-            message = (
-                f"no {section} is given: name its class in a config (-c FILE) or as "
-                f"--{section} CLASS"
-            )
-            if section == "data":
-                message += ". Move a module's own data loaders into a LightningDataModule"
-            raise ActlabError(message)
-        if not isinstance(value, Mapping | str):
-            raise ActlabError(f"{section} {value!r}: give a class_path with its init_args")
-        if get_dotted(config, f"{section}.seed") is not None:
-            raise ActlabError(
-                f"{section}.seed cannot be set: it is set to {SEED}; give that instead"
-            )
+        _check_section(config, section)
+
+
+def _check_section(config: Mapping[str, Any], section: str) -> None:
+    """Check that a config names the class of its model or data, and leaves the seed to the run."""
+    value = config.get(section)
+    if value is None:
+        message = (
+            f"no {section} is given: name its class in a config (-c FILE) or as --{section} CLASS"
+        )
+        if section == "data":
+            message += ". Move a module's own data loaders into a LightningDataModule"
+        raise ActlabError(message)
+    if not isinstance(value, Mapping | str):
+        raise ActlabError(f"{section} {value!r}: give a class_path with its init_args")
+    if get_dotted(config, f"{section}.seed") is not None:
+        raise ActlabError(f"{section}.seed cannot be set: it is set to {SEED}; give that instead")
 
 
 def _lacks_optimizers(config: Mapping[str, Any]) -> bool:
