@@ -120,7 +120,7 @@ class Run:
 class Trial:
     """A point of a search: searched values at a grid point, without runs."""
 
-    given: Mapping[str, Any]  # the grid point, and the name of the group
+    group: Mapping[str, Any]  # the grid point, and the name of the group
     tuned: Point  # values by config key, and by argument of the activation
     space: Mapping[str, Space]  # the same keys
 
