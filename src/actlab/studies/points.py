@@ -85,7 +85,10 @@ class Point(Mapping[str, Any]):
         names = short_names(self)
         words = []
         for key, value in self.items():
-            word = text(key, value) if text else label(value)
+            if text:
+                word = text(key, value)
+            else:
+                word = label(value)
             if key != compare:
                 word = f"{names[key]} {word}"
             words.append(word)

@@ -29,17 +29,18 @@ from actlab.studies.seeds import SMOKE_SEEDS, of_stages
 from actlab.studies.spaces import Search, Space, parse_space
 
 SMOKE = {
-    **{SAMPLE: True, "trainer.max_epochs": 1, "trainer.limit_train_batches": 4},
+    SAMPLE: True,
+    "trainer.max_epochs": 1,
+    "trainer.limit_train_batches": 4,
     "trainer.check_val_every_n_epoch": 1,
 }
-ACTIVATION_FORMS = (
-    "a name, package.module:Name, ./file.py:Name, '{name: elu, alpha: 0.5}'"  # for help texts
-)
+# For help texts
+ACTIVATION_FORMS = "a name, package.module:Name, ./file.py:Name, '{name: elu, alpha: 0.5}'"
 # Trainer arguments that the run folder provides; they are removed from the base config.
 _PROVIDED = ("logger", "default_root_dir", "enable_progress_bar", "enable_model_summary")
 _CHECKPOINT = "ModelCheckpoint"
-# The papers' exact and approximate form: where a grid lacks one, the other is the reference, with a
-# note.
+# The exact and the approximate form of GELU in papers: if a grid lacks the reference, the other
+# form is the reference, with a note.
 OTHER_FORMS = {
     "gelu": ("gelu_tanh", "Reference: gelu_tanh, GELU's tanh form, because the grid lacks gelu."),
     "gelu_tanh": ("gelu", "Reference: gelu, the exact GELU, because the grid lacks gelu_tanh."),
@@ -59,8 +60,7 @@ def load(
 
     Args:
         name: path of a study file, or bare name of a study that ships with actlab.
-        smoke: run briefly on samples: apply the file's ``smoke`` settings over `SMOKE` and use few
-            seeds.
+        smoke: run briefly on samples: the file's ``smoke`` settings over `SMOKE`, and few seeds.
         overrides: ``key=word`` items. The key is a dotted config key, a grid key (a value or a list
             replaces its values) or ``seeds``; see `actlab.studies.seeds.of_stages`.
         activations: activations added to every grid key that ends in ``activation`` and lacks them.
@@ -74,7 +74,9 @@ def load(
     file = schema.checked(read_mapping(path, piped=True), path)
     if not staged:
         file = schema.without_stages(file)
-    brief = SMOKE | file.smoke if smoke else {}
+    brief: dict[str, Any] = {}
+    if smoke:
+        brief = SMOKE | file.smoke
     file_blocks = _blocks(file, path, brief)
 
     # The command line
@@ -85,14 +87,16 @@ def load(
     if not smoke:  # which takes the sample over any dataset
         _check_samples(file, path, file_blocks, changes)
     keys = _keys(blocks)
-    if added and not any(is_activation(key) for key in keys):
+    if added and not any(map(is_activation, keys)):
         raise ActlabError(f"{path} compares no activations: no grid key ends in 'activation'")
 
     # What is selected and searched
-    searches = {stage.name: _search(stage, blocks, smoke) for stage in file.stages if stage.search}
+    searches: dict[str, Search] = {}
     searched: list[str] = []
-    for search in searches.values():
-        searched += search.keys
+    for stage in file.stages:
+        if stage.search:
+            searches[stage.name] = _search(stage, blocks, smoke)
+            searched += searches[stage.name].keys
     select = _selection(file, path, keys)
     select = replace(select, tune=(*select.tune, *searched))
 
@@ -101,42 +105,51 @@ def load(
     _check_names(file.figures, path)
     _check_stages(file, path, keys)
 
-    # Seeds, of each stage
+    # Seeds and stages
     seeds_of_file = {stage.name: stage.seeds for stage in file.stages}
     seeds = of_stages(file.seeds, seeds_of_file, changed_seeds)
     if smoke:
         seeds = {stage: listed[:SMOKE_SEEDS] for stage, listed in seeds.items()}
-    stages = []
-    for part in file.stages:
-        values = {key: value for key, value in part.set.items() if key not in changes | brief}
-        stages.append(Stage(part.name, seeds[part.name], values, searches.get(part.name)))
+    stages = _stages(file, seeds, searches, {*changes, *brief})
 
     # The reference
-    reference = file.reference if reference is None else plain_activation(located(reference))
-    reference, form_notes = _found_form(reference, blocks)
-
+    stated_reference, form_notes = _reference(file, reference, blocks)
     study = Study(
-        name=path.stem + (SMOKE_SUFFIX if smoke else ""),
+        name=f"{path.stem}{SMOKE_SUFFIX}" if smoke else path.stem,
         title=file.title or path.stem,
         blocks=tuple(blocks),
         seeds=next(iter(seeds.values())),
         compare=file.compare,
         select=select,
-        stages=tuple(stages),
-        table=tuple(schema.given(column) for column in file.table),
+        stages=stages,
+        table=tuple(map(schema.given, file.table)),
         probes=tuple(file.probes),
         keep=_keep(file, select, path),
         primary=schema.given(file.primary) if file.primary else {},
         published=schema.given(file.published),
         cut=other_length(zip(file_blocks, blocks, strict=True)),
-        figures=tuple(schema.given(figure) for figure in file.figures),
-        reference=Study.reference if reference is None else reference,
-        reference_given=reference is not None,
+        figures=tuple(map(schema.given, file.figures)),
+        reference=Study.reference if stated_reference is None else stated_reference,
+        reference_given=stated_reference is not None,
         notes=(*form_notes, *file.notes),
         tags=tuple(file.tags),
         added=tuple(added),
     )
     return replace(study, title=_title(study, file_blocks))
+
+
+def _stages(
+    file: schema.File,
+    seeds: Mapping[str, tuple[int, ...]],
+    searches: Mapping[str, Search],
+    changed_keys: Collection[str],
+) -> tuple[Stage, ...]:
+    """Return the stages of a study, without settings of keys that are changed for all stages."""
+    stages = []
+    for part in file.stages:
+        settings = {key: value for key, value in part.set.items() if key not in changed_keys}
+        stages.append(Stage(part.name, seeds[part.name], settings, searches.get(part.name)))
+    return tuple(stages)
 
 
 def _keys(blocks: Iterable[Block]) -> list[str]:
@@ -171,10 +184,7 @@ def overridden(file: schema.File, path: Path, overrides: Iterable[str]) -> tuple
 
 def _title(study: Study, file_blocks: Iterable[Block]) -> str:
     """Return the title of a study, with what it compares if that is not all that its file does."""
-    labels: dict[str, str] = {}
-    for value in _compared(study.blocks, study.compare):
-        labels[value_key(value)] = label(value)
-
+    labels = {value_key(value): label(value) for value in _compared(study.blocks, study.compare)}
     for value in _compared(file_blocks, study.compare):
         if value_key(value) not in labels:
             return f"{study.title} (compared: {', '.join(labels.values())})"
@@ -186,10 +196,18 @@ def _compared(blocks: Iterable[Block], key: str) -> Iterator[Any]:
         yield from block.grid.get(key, ())
 
 
-def _found_form(reference: Any, blocks: Iterable[Block]) -> tuple[Any, list[str]]:
-    """Return the form of GELU that the grid has, with a note if the reference is the other one."""
+def _reference(
+    file: schema.File, stated: Any, blocks: Iterable[Block]
+) -> tuple[Any, Sequence[str]]:
+    """Return the reference that the user or the file states; None without one.
+
+    If the grid has only the other form of GELU, this form is the reference, with a note.
+    """
+    reference = file.reference
+    if stated is not None:
+        reference = plain_activation(located(stated))
     if not isinstance(reference, str) or reference not in OTHER_FORMS:
-        return reference, []
+        return reference, ()
 
     grid: set[str] = set()
     for block in blocks:
@@ -197,8 +215,8 @@ def _found_form(reference: Any, blocks: Iterable[Block]) -> tuple[Any, list[str]
             grid.update(map(value_key, values))
     other_form, note = OTHER_FORMS[reference]
     if value_key(reference) not in grid and value_key(other_form) in grid:
-        return other_form, [note]
-    return reference, []
+        return other_form, (note,)
+    return reference, ()
 
 
 def _changes(
@@ -343,7 +361,9 @@ def _changed_grid(grid: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[s
 def _base(name: str, study: Path) -> dict[str, Any]:
     """Return the base config that a study names, without what run folders provide."""
     path = study.parent / name
-    config = read_mapping(path if is_file(path) else config_file(name))
+    if not is_file(path):
+        path = config_file(name)
+    config = read_mapping(path)
     trainer = config.get("trainer") or {}
     if not isinstance(trainer, dict):
         raise ActlabError(f"trainer in {name} is {trainer!r}: give a mapping")
@@ -434,9 +454,8 @@ def _search(stage: schema.StagePart, blocks: Sequence[Block], smoke: bool) -> Se
         # Arguments of an activation
         if isinstance(value, Mapping):
             searched = named(name, activations)
-            if not any(same(searched, activation) for activation in activations):
-                names = [in_full(activation) for activation in activations]
-                raise unknown("activation to search", name, names)
+            if not any(map(partial(same, searched), activations)):
+                raise unknown("activation to search", name, [*map(in_full, activations)])
             arguments = {key: parse_space(key, text) for key, text in value.items()}
             spaces_of_activations[value_key(searched)] = arguments
             continue
@@ -449,7 +468,9 @@ def _search(stage: schema.StagePart, blocks: Sequence[Block], smoke: bool) -> Se
             )
         spaces[name] = parse_space(name, value)
 
-    trials = min(stage.trials, SMOKE_SEEDS) if smoke else stage.trials
+    trials = stage.trials
+    if smoke:
+        trials = min(trials, SMOKE_SEEDS)
     return Search(spaces, spaces_of_activations, trials, stage.as_given)
 
 
@@ -458,13 +479,13 @@ def _keep(file: schema.File, select: Selection, path: Path) -> Keep:
     for probe in file.probes:
         checkpoints += probe.places
 
-    epochs = tuple(sorted({at for at in checkpoints if isinstance(at, int)}))
+    epochs = sorted({at for at in checkpoints if isinstance(at, int)})
     if epochs and epochs[0] < 0:
         raise ActlabError(
             f"checkpoint after {epochs[0]} epochs in {path}: give a whole number from 0"
         )
     best = select.metric if "best" in checkpoints else None
-    return Keep(best, select.mode, epochs)
+    return Keep(best, select.mode, tuple(epochs))
 
 
 def activation(word: str) -> Any:
@@ -473,4 +494,6 @@ def activation(word: str) -> Any:
     The word is a name, ``package.module:Name``, ``./file.py:Name``, or a mapping in YAML.
     """
     spec = read_word(word, lambda: True)
-    return located(word if spec is None else spec)
+    if spec is None:  # an activation may be named null
+        spec = word
+    return located(spec)
