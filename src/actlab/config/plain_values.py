@@ -19,6 +19,9 @@ def plain(value: Any) -> Any:
 
     Classes and functions become their import paths, other objects text.
     """
+    if type(value) in _LEAVES:
+        return value
+
     # Objects that hold values
     if isinstance(value, Spec):
         value = value.plain
@@ -27,19 +30,9 @@ def plain(value: Any) -> Any:
 
     # Containers
     if isinstance(value, Mapping):
-        converted = {}
-        for key, item in value.items():
-            if type(item) not in _LEAVES:
-                item = plain(item)
-            converted[str(key)] = item
-        return converted
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        items = []
-        for item in value:
-            if type(item) not in _LEAVES:
-                item = plain(item)
-            items.append(item)
-        return items
+        return [plain(item) for item in value]
 
     # Single values
     if isinstance(value, Enum):
@@ -85,12 +78,12 @@ def of_call(kind: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Argum
     except TypeError:
         return Arguments({}, [], {})
 
-    stated = _named(call)
+    stated = _by_name(call)
     call.apply_defaults()
-    return split(stated, shown=plain(_named(call)))
+    return split(stated, plain(_by_name(call)))
 
 
-def _named(call: inspect.BoundArguments) -> dict[str, Any]:
+def _by_name(call: inspect.BoundArguments) -> dict[str, Any]:
     arguments = dict(call.arguments)
     for name, parameter in call.signature.parameters.items():
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:
@@ -100,18 +93,19 @@ def _named(call: inspect.BoundArguments) -> dict[str, Any]:
     return arguments
 
 
-def split(given: Mapping[str, Any], shown: dict[str, Any] | None = None) -> Arguments:
+def split(arguments: Mapping[str, Any], complete: dict[str, Any] | None = None) -> Arguments:
     """Separate arguments by name into plain values and objects.
 
-    ``shown`` are by default these arguments.
+    ``complete`` are the `plain` values of these arguments and of the defaults; by default there
+    are no other arguments.
     """
-    if shown is None:
-        shown = plain(given)
+    if complete is None:
+        complete = plain(arguments)
 
     values, objects = {}, []
-    for name, value in given.items():
+    for name, value in arguments.items():
         if type(value) in _LEAVES or is_plain(value):
-            values[name] = shown[name]
+            values[name] = complete[name]
         else:
             objects.append(name)
-    return Arguments(values, objects, shown)
+    return Arguments(values, objects, complete)

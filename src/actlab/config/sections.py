@@ -31,8 +31,10 @@ FILES = (".yaml", ".yml", ".json")
 
 def top_level(command: str | None = None) -> tuple[str, ...]:
     """Return the top-level keys of a config, with the arguments of a command such as ``fit``."""
-    arguments = arguments_of(command) if command else ()
-    return (SEED, "trainer", *SECTIONS, *arguments)
+    keys = (SEED, "trainer", *SECTIONS)
+    if command:
+        keys += arguments_of(command)
+    return keys
 
 
 @cache
@@ -64,19 +66,7 @@ def check(config: Mapping[str, Any], command: str | None = None) -> None:
 
     Without a command the config is only built.
     """
-    # Keys
-    keys = top_level(command)
-    for key, value in config.items():
-        if key in MOVED and value is not None and not (command and _lacks_optimizers(config)):
-            raise ActlabError(
-                f"{key!r} at the top level would override the model's setting: give {MOVED[key]} "
-                "(a user-defined model builds it in configure_optimizers)"
-            )
-        if key not in keys and key not in MOVED:
-            raise unknown("config key", str(key), keys, "At the top level of a config.")
-        is_flag = key not in (*top_level(), "ckpt_path", *MOVED)
-        if is_flag and value not in (None, True, False):
-            raise ActlabError(f"{key} {value!r}: give true, false or null")
+    _check_keys(config, command)
 
     # Trainer
     trainer = config.get("trainer", {})
@@ -105,6 +95,21 @@ def check(config: Mapping[str, Any], command: str | None = None) -> None:
             )
 
 
+def _check_keys(config: Mapping[str, Any], command: str | None) -> None:
+    keys = top_level(command)
+    for key, value in config.items():
+        if key in MOVED and value is not None and not (command and _lacks_optimizers(config)):
+            raise ActlabError(
+                f"{key!r} at the top level would override the model's setting: give {MOVED[key]} "
+                "(a user-defined model builds it in configure_optimizers)"
+            )
+        if key not in keys and key not in MOVED:
+            raise unknown("config key", str(key), keys, "At the top level of a config.")
+        is_flag = key not in (*top_level(), "ckpt_path", *MOVED)
+        if is_flag and value not in (None, True, False):
+            raise ActlabError(f"{key} {value!r}: give true, false or null")
+
+
 def _lacks_optimizers(config: Mapping[str, Any]) -> bool:
     configure = getattr(class_at(config, "model"), "configure_optimizers", None)
     return configure is pl.LightningModule.configure_optimizers
@@ -127,8 +132,9 @@ def class_at(config: Mapping[str, Any], key: str) -> Any:
     if key in PACKAGES and "." not in path:
         import_module(PACKAGES[key])  # a bare name is one of an imported class
     bases = _bases_at(config, key)
-    with suppress(ActlabError):  # `check` raises it
-        return find(path, bases, key) if bases else None
+    if bases:
+        with suppress(ActlabError):  # `check` raises it
+            return find(path, bases, key)
     return None
 
 
@@ -138,11 +144,17 @@ def _bases_at(config: Mapping[str, Any], key: str) -> tuple[type, ...]:
         return (SECTIONS[key],)
 
     above, _, name = key.rpartition(".")
-    owner = pl.Trainer if above == "trainer" else class_at(config, above)
+    if above == "trainer":
+        owner = pl.Trainer
+    else:
+        owner = class_at(config, above)
     if owner is None:
         return ()
+
     argument = (parameters(owner) or {}).get(name)
-    return () if argument is None else tuple(classes_in(argument.annotation))
+    if argument is None:
+        return ()
+    return tuple(classes_in(argument.annotation))
 
 
 def linked_shapes(config: Mapping[str, Any]) -> tuple[str, ...]:
