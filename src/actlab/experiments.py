@@ -102,6 +102,7 @@ class ActlabCLI(LightningCLI):
         """
         self.given = given
         self.shapes: dict[str, Any] = {}  # of the data, which the config omits
+
         save_options = {"save_to_log_dir": False} if record else None
         super().__init__(
             **ANY_CLASSES,
@@ -280,6 +281,7 @@ def check_shape(name: str, stated: Any, data: pl.LightningDataModule) -> None:
     if stated is None or shape is None:
         return
 
+    # Lists and tuples of equal numbers are equal
     is_equal = stated == shape
     if isinstance(stated, Sequence) and shape:
         is_equal = list(stated) == list(shape)

@@ -124,6 +124,8 @@ class _Reading:
     user_texts: frozenset[str]
 
     def check(self, value: Any, annotation: Any, key: str) -> None:
+        """Raise an error if a value at a config key names code that a record may not name."""
+        # Objects and containers
         if isinstance(value, Mapping) and OBJECT & value.keys():
             self._check_object(value, key)
         elif isinstance(value, Mapping):
@@ -132,6 +134,8 @@ class _Reading:
         elif isinstance(value, list | tuple):
             for item in value:
                 self.check(item, inner_type(annotation), key)
+
+        # Single values
         elif isinstance(value, str):
             self._check_text(value, annotation, key)
         elif type(value) not in PLAIN:

@@ -27,6 +27,7 @@ def limited(loader: Any, limit: int | float, key: str) -> Iterator[Any]:
     if limit == 1.0 and isinstance(limit, float):
         return iter(loader)
 
+    # At least one batch
     number = limit
     if not isinstance(limit, int):
         number = int(limit * len(loader))

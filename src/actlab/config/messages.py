@@ -53,11 +53,15 @@ def one_line_errors(stated: Mapping[str, Any] | None = None) -> Iterator[None]:
     """
     try:
         yield
+
+    # The parser
     except ArgumentError as error:
         mistaken = bad_input(error)
         if mistaken is None and stated:
             mistaken = mistake_in(stated)
         raise (mistaken or innermost(error)) from error
+
+    # Lightning and third-party classes
     except ActlabError:
         raise
     except Exception as error:

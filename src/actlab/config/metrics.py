@@ -78,6 +78,7 @@ def mode_of(metric: str, modes: Mapping[str, str] | None = None) -> str:
         if mode:
             return mode
 
+    # The last word of the name
     words = _WORDS.split(_OF_LIGHTNING.sub("", metric.lower()))
     word = _OF_CLASS.sub("", words[-1])
     if word in _LOW or measured.endswith("bits_per_byte") or metric.startswith(_PLAIN):

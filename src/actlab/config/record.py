@@ -74,6 +74,7 @@ def of_task(kind: type, stated: Arguments, seed: int) -> Record:
 
 def with_arguments(recorded: Values, stated: Arguments, seed: int) -> Record:
     """Return a record with some of the model's arguments replaced."""
+    # Objects are missing, other arguments are recorded
     missing = [name for name in missing_in(recorded) if name not in stated.plain]
     missing = [*dict.fromkeys(missing + stated.objects)]
     arguments = {**(recorded["model"].get("init_args") or {}), **stated.plain}

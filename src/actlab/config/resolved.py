@@ -142,6 +142,8 @@ def typed(stated: Values, name: str, seed: int) -> Namespace:
     if name == "model":
         shapes = linked_shapes(stated)
     parsed = section(name, stated[name], ("seed", *shapes))
+
+    # Arguments that other parts of the config determine
     accepted = parameters(complete(name, parsed)) or {}
     for shape in shapes:
         if shape in accepted:

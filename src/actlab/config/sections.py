@@ -55,6 +55,7 @@ def replaced_seeds(config: Mapping[str, Any], seed: int | None = None) -> list[s
         if argument is None:
             continue
 
+        # The default is not used
         default = argument.default
         if isinstance(default, int) and default != seed:
             notes.append(f"{section}.seed is the seed of the run, not {path}'s default {default}")
@@ -98,11 +99,14 @@ def check(config: Mapping[str, Any], command: str | None = None) -> None:
 def _check_keys(config: Mapping[str, Any], command: str | None) -> None:
     keys = top_level(command)
     for key, value in config.items():
+        # LightningCLI's optimiser and schedule
         if key in MOVED and value is not None and not (command and _lacks_optimizers(config)):
             raise ActlabError(
                 f"{key!r} at the top level would override the model's setting: give {MOVED[key]} "
                 "(a user-defined model builds it in configure_optimizers)"
             )
+
+        # Other keys
         if key not in keys and key not in MOVED:
             raise unknown("config key", str(key), keys, "At the top level of a config.")
         is_flag = key not in (*top_level(), "ckpt_path", *MOVED)
@@ -143,6 +147,7 @@ def _bases_at(config: Mapping[str, Any], key: str) -> tuple[type, ...]:
     if key in SECTIONS:
         return (SECTIONS[key],)
 
+    # The class above takes the object as an argument
     above, _, name = key.rpartition(".")
     if above == "trainer":
         owner = pl.Trainer

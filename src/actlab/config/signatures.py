@@ -382,6 +382,7 @@ def _signature(owner: Callable[..., Any]) -> inspect.Signature | None:
     for evaluated in (True, False):
         with suppress(*_NO_SIGNATURE):
             signature = inspect.signature(owner, eval_str=evaluated)
+
             kinds_of_parameters = {p.kind for p in signature.parameters.values()}
             # ``__new__`` of tasks, for one, passes everything on to ``__init__``
             variable = {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}
@@ -441,6 +442,7 @@ def locate(path: str, kinds: tuple[type, ...] = (object,)) -> Any:
         example = import_path(path) or "torch.optim.Adam"
         raise ActlabError(f"{path!r} is not an import path such as {example}")
 
+    # A module, and names in it
     owner, names = _module(parts)
     for number, name in enumerate(names):
         if not hasattr(owner, name):

@@ -38,7 +38,7 @@ def check_sample(places: Mapping[str, Mapping[str, Any]]) -> None:
     Args:
         places: settings by the file or words that state them, in their order.
     """
-    since = ""
+    since = ""  # the place that sets the sample
     for place, settings in places.items():
         sample = get_dotted(settings, SAMPLE)
         if sample is not None:
@@ -61,12 +61,14 @@ def check_order(settings: Iterable[str], grid: Iterable[str]) -> None:
 
     >>> check_order(["model.optimizer"], ["model.optimizer.lr"])
     """
+    # Seeds are set by the study
     before = [*settings]
     later = [*grid]
     for key in (*before, *later):
         if _parts(key) == ["seed_everything"]:
             raise ActlabError(f"{key} is set by a study for each of its runs: give 'seeds'")
 
+    # A key of the grid that contains an earlier key
     for wider in later:
         parts = _parts(wider)
         for key in before:

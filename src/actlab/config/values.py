@@ -67,6 +67,7 @@ def named(text: Any, values: Iterable[Any]) -> Any:
     if not isinstance(text, str) or any(same(text, value) for value in listed):
         return text
 
+    # First the values with this text, then the value that YAML reads in it
     full, word = located(text), read_word(text, lambda: False)
     for value in listed:
         if in_full(located(value)) == full:

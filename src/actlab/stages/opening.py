@@ -47,12 +47,14 @@ class Opened:
         Raises:
             ActlabError: the study has no such stage, or the stage cannot be run yet.
         """
+        # The name
         study = self.folder.study
         names = [stage.name for stage in study.stages]
         if name not in names:
             remedy = "" if names else f"{study.name} has no stages: leave --stage out."
             raise unknown("stage", name, names, remedy)
 
+        # The stages before it
         number = names.index(name) + 1
         if len(self.stages) < number:
             raise ActlabError(
@@ -84,6 +86,7 @@ class Opened:
         if number >= len(stages):
             return None
 
+        # Finished runs that no open stage has
         finished = set(self.folder.finished())
         planned_ids: set[str] = set()
         for open_stage in self.stages:
@@ -226,6 +229,8 @@ def _entry_of(group: Group, loaded: Results) -> Selected:
     """
     study = loaded.study
     setting = selection.chosen(loaded, group) or group.settings[0]
+
+    # The seeds that selected it
     seeds = [run.seed for run in setting.runs]
     if _all_trials_diverged(group, loaded) or selection.missing_at(loaded, group) > 0:
         seeds = []
@@ -297,6 +302,7 @@ def whole(study: Study, stage: Stage) -> Study:
     blocks = []
     for block in study.blocks:
         blocks.append(replace(block, settings={**block.settings, **stage.settings}))
+
     is_last = stage.name == study.stages[-1].name  # whose seeds `more_seeds` sets
     return replace(
         study,
@@ -397,6 +403,7 @@ def _selecting_seeds(
 
 def _notes_on_other_runs(before: StudyFolder, entries: Chosen) -> list[str]:
     """Return a note if other runs than planned selected settings: fewer seeds or another grid."""
+    # Count the groups that other runs selected
     number = 0
     for group in before.groups:
         planned_ids = set(group.run_ids)

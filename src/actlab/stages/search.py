@@ -64,6 +64,7 @@ def blocks_of(grid: Study, search: Search) -> tuple[Block, ...]:
 
 def _grid(point: Mapping[str, Any], tuned: Mapping[str, Any]) -> dict[str, list[Any]]:
     """Return the grid of one point with values of config keys and arguments of the activation."""
+    # Config keys have a dot, arguments have none
     values = dict(point)
     arguments = {}
     for key, value in tuned.items():

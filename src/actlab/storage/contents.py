@@ -14,6 +14,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,7 +51,7 @@ class _Code(NamedTuple):
 def texts(value: Any) -> list[str]:
     """Return every string in nested mappings, lists and tuples, and in activations, in order."""
     strings: list[str] = []
-    waiting = [value]
+    waiting = [value]  # values in reverse order
     while waiting:
         inner = waiting.pop()
         if isinstance(inner, str):
@@ -163,12 +164,16 @@ def _path_digest(path: Path) -> str | None:
             return _files_digest([path], None, {})
         if not path.is_dir():
             return None
+
         files = [file for file in _walk(path) if file.is_file()]
         if len(files) <= MOST_FILES:
             return _files_digest(files, path, {})
-        return _BY_NAMES + _lines_digest(
-            f"{file.relative_to(path)} {file.stat().st_size}" for file in files
-        )
+
+        # Only names and sizes of a large folder
+        lines = []
+        for file in files:
+            lines.append(f"{file.relative_to(path)} {file.stat().st_size}")
+        return _BY_NAMES + _lines_digest(lines)
     except (OSError, RuntimeError, ValueError):  # unreadable, home of an unknown user, invalid path
         return None
 
@@ -247,30 +252,37 @@ def _walked(tree: ast.Module) -> Iterator[str]:
     Versions differ in the fields that they add without a value, and in empty text between parts of
     f-strings.
     """
-    waiting: list[Any] = [tree]
+    waiting: list[Any] = [tree]  # nodes and values in reverse order
     while waiting:
         node = waiting.pop()
         if isinstance(node, ast.AST):
-            fields = {name: value for name, value in ast.iter_fields(node) if name not in _NO_CODE}
-            if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
-                fields["body"] = node.body[1:]
-            if isinstance(node, ast.JoinedStr):
-                fields["values"] = [
-                    part for part in node.values if getattr(part, "value", None) != ""
-                ]
-            # None is a value there: `x * None` is not `x * 0`
-            is_constant = isinstance(node, ast.Constant)
-            names = []
-            for name, value in sorted(fields.items()):
-                if is_constant or value not in (None, []):
-                    names.append(name)
-            yield f"{type(node).__name__} {' '.join(names)}"
-            waiting += [fields[name] for name in reversed(names)]
+            fields = _counted_fields(node)
+            yield f"{type(node).__name__} {' '.join(fields)}"
+            waiting += reversed(fields.values())
         elif isinstance(node, list):
             yield f"[{len(node)}]"
             waiting += reversed(node)
         else:
             yield ascii(node)
+
+
+def _counted_fields(node: ast.AST) -> dict[str, Any]:
+    """Return the values of a node that count, by the sorted names of their fields."""
+    fields = dict(ast.iter_fields(node))
+
+    # No docstring, and no empty text between parts of f-strings
+    if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+        fields["body"] = node.body[1:]
+    if isinstance(node, ast.JoinedStr):
+        fields["values"] = [part for part in node.values if getattr(part, "value", None) != ""]
+
+    # None is the value of a constant: `x * None` is not `x * 0`
+    counted = {}
+    for name, value in sorted(fields.items(), key=itemgetter(0)):
+        has_value = isinstance(node, ast.Constant) or value not in (None, [])
+        if name not in _NO_CODE and has_value:
+            counted[name] = value
+    return counted
 
 
 def _module_files(name: str) -> list[Path]:
@@ -284,6 +296,7 @@ def _module_files(name: str) -> list[Path]:
     if spec is None:
         return []
 
+    # The folders of a package, or a single file
     files: list[Path] = []
     for folder in spec.submodule_search_locations or ():
         files += sorted(Path(folder).rglob("*.py"))

@@ -38,6 +38,7 @@ class _Loader(yaml.SafeLoader):
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 continue
+
             if key.value in texts:
                 raise ActlabError(
                     f"{self.name}, line {key.start_mark.line + 1}: duplicate key {key.value!r}; "

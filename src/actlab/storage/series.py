@@ -99,9 +99,11 @@ def summary(epochs: Array, values: Array) -> Summary:
     >>> summary(np.array([1.0, 2.0, 3.0]), np.array([0.5, math.nan, 0.4]))
     Summary(last=0.4, lowest=0.4, lowest_epoch=3.0, highest=0.5, highest_epoch=1.0)
     """
+    # A nan counts as the worst value
     missing = np.isnan(values)
     low_values = np.where(missing, math.inf, values)
     high_values = np.where(missing, -math.inf, values)
+
     lowest, highest = int(low_values.argmin()), int(high_values.argmax())
     return Summary(
         last=float(values[-1]),
@@ -148,6 +150,7 @@ def names(logs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
         full = name
         if shared[name] > 1 and loop:
             full = f"{loop}/{name}"
+
         # As a module that logs both `loss` and `val/loss` has it
         while full != name and full in shared:
             full = f"{loop}/{full}"
@@ -206,6 +209,7 @@ def _table(content: bytes) -> Any:
 
     Names, types and number are checked, because no checksum covers them.
     """
+    # Columns and their types
     opened = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
     columns = sorted(opened.schema_arrow.names)
     if columns not in (sorted(_ROW), sorted(_ROW.keys() - {_LOOP})):
@@ -220,6 +224,7 @@ def _table(content: bytes) -> Any:
                 f"the column {field.name} has type {field.type}; it must hold {content_kind}"
             )
 
+    # Rows
     table = opened.read(use_threads=False)
     table.validate(full=True)
     if len(table) != opened.metadata.num_rows:

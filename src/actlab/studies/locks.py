@@ -33,6 +33,8 @@ def check(root: Path) -> None:
     """
     path = root / FOLDER / PROBE
     path.parent.mkdir(parents=True, exist_ok=True)
+
+    # Find a reason why they would not work
     reason = ""
     options = local_options(path.resolve(), _mounts())
     if options:
@@ -45,6 +47,7 @@ def check(root: Path) -> None:
                 reason = "two processes would hold the same lock"
         except (OSError, NotImplementedError) as error:
             reason = str(error)
+
     if reason:
         raise ActlabError(
             f"file locks do not work in {root} ({reason}): give each start its share of the runs, "

@@ -58,7 +58,7 @@ def sources_of(
     digests: dict[str, str] = {}
     for key in parts_of(config, sources):
         for path in opened.get(key, ()):
-            name = f"data {path}"
+            name = f"data {path}"  # the key of the digest in `actlab.config.identity`
             if name not in contents_by_name:
                 contents_by_name[name] = contents.content_of(path, True)
             content = contents_by_name[name]
@@ -89,6 +89,8 @@ def unknown(runs: Iterable[Run], opened: OpenedFiles) -> list[Run]:
         for key, part in parts_of(run.config, run.sources).items():
             if key in opened or key in checked_keys:
                 continue
+
+            # Equal parts are looked at once
             checked_keys.add(key)
             if code_of(part):
                 unknown_runs.append(run)

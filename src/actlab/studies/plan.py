@@ -416,6 +416,7 @@ class Study:
                 "fewer values"
             )
 
+        # Digests are computed once
         contents_by_text: dict[str, str | None] = {}
         code: dict[str, dict[str, str]] = {}
         runs: dict[str, Run] = {}

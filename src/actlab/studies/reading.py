@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import itertools
-import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,17 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from actlab.config.class_paths import class_of
-from actlab.config.identity import ACTLAB
 from actlab.config.labels import in_full, label
 from actlab.config.paths import get_dotted, is_activation, set_dotted
-from actlab.config.text import SAMPLE, check_order, check_sample
+from actlab.config.text import SAMPLE
 from actlab.config.values import as_list, located, named, plain_activation, same, value_key
 from actlab.errors import ActlabError
 from actlab.errors.messages import unknown
 from actlab.storage.mappings import read_mapping, read_word
 from actlab.storage.resources import config_file, is_file
 from actlab.storage.spec import Spec
-from actlab.studies import schema
+from actlab.studies import file_checks, schema
 from actlab.studies.lengths import other_length
 from actlab.studies.plan import SMOKE_SUFFIX, Block, Keep, Selection, Stage, Study
 from actlab.studies.seeds import SMOKE_SEEDS, of_stages
@@ -85,7 +81,7 @@ def load(
     added = [Spec.of(spelling).located().plain for spelling in activations]
     blocks = [_with_activations(_with_changes(block, changes), added) for block in file_blocks]
     if not smoke:  # which takes the sample over any dataset
-        _check_samples(file, path, file_blocks, changes)
+        file_checks.check_samples(file, path, file_blocks, changes)
     keys = _keys(blocks)
     if added and not any(map(is_activation, keys)):
         raise ActlabError(f"{path} compares no activations: no grid key ends in 'activation'")
@@ -101,9 +97,9 @@ def load(
     select = replace(select, tune=(*select.tune, *searched))
 
     # Checks
-    _check_settings(file, blocks, searched)
-    _check_names(file.figures, path)
-    _check_stages(file, path, keys)
+    file_checks.check_settings(file, blocks, searched)
+    file_checks.check_names(file.figures, path)
+    file_checks.check_stages(file, path, keys)
 
     # Seeds and stages
     seeds_of_file = {stage.name: stage.seeds for stage in file.stages}
@@ -209,6 +205,7 @@ def _reference(
     if not isinstance(reference, str) or reference not in OTHER_FORMS:
         return reference, ()
 
+    # The form that the grid has
     grid: set[str] = set()
     for block in blocks:
         for values in block.grid.values():
@@ -231,6 +228,8 @@ def _changes(
             raise ActlabError(
                 f"--set {override!r}: write key=value, such as data.dataset=FOLDER or seeds=3"
             )
+
+        # Read the word by the type of the key
         try:
             changes[key] = read_word(word, partial(_takes_text, key, blocks, changes))
         except ActlabError as error:
@@ -256,72 +255,6 @@ def _selection(file: schema.File, path: Path, keys: Collection[str]) -> Selectio
         if key not in keys:
             raise unknown("tuned key", key, keys, f"'select: tune' in {path} names grid keys.")
     return select
-
-
-def _check_settings(file: schema.File, blocks: Iterable[Block], searched: Sequence[str]) -> None:
-    for stage, block in itertools.product(_settings_of_stages(file), blocks):
-        settings = {**block.settings, **stage}
-        check_order(settings, [*block.grid, *searched])
-        for key, value in {**settings, **block.grid}.items():
-            _check_finite(key, value)
-
-
-def _settings_of_stages(file: schema.File) -> list[Mapping[str, Any]]:
-    """Return the settings of a study as a whole, which are none, and of each of its stages."""
-    return [{}, *(stage.set for stage in file.stages)]
-
-
-def _check_samples(
-    file: schema.File, path: Path, blocks: Iterable[Block], changes: Mapping[str, Any]
-) -> None:
-    """Reject a dataset that ``data.sample: true`` in the same or an earlier place would replace."""
-    for block, stage in itertools.product(blocks, _settings_of_stages(file)):
-        data = class_of(block.config({}).get("data"))
-        if str(data) not in ACTLAB["data"]:
-            continue
-
-        point = {key: values[0] for key, values in block.grid.items()}
-        places = {
-            "the base config": copy.deepcopy(block.base),
-            str(path): _nested_data({**block.settings, **point, **stage}),
-            "the overrides": _nested_data(changes),
-        }
-        check_sample(places)
-
-
-def _nested_data(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of the data as nested values."""
-    nested: dict[str, Any] = {}
-    for key, value in settings.items():
-        if key.partition(".")[0] == "data":
-            set_dotted(nested, key, copy.deepcopy(value))
-    return nested
-
-
-def _check_finite(key: str, value: Any) -> None:
-    if isinstance(value, Mapping):
-        value = [*value.values()]
-    if isinstance(value, list | tuple):
-        for item in value:
-            _check_finite(key, item)
-    elif isinstance(value, float) and not math.isfinite(value):
-        raise ActlabError(f"{key} is {value}: give a finite number")
-
-
-def _check_names(figures: Sequence[schema.Figure], path: Path) -> None:
-    """Reject equal names of figures, which name files, and equal titles of a figure's panels."""
-    _check_distinct([figure.name for figure in figures], "figures", path)
-    for figure in figures:
-        titles = [panel.title for panel in figure.panels if panel.title]
-        _check_distinct(titles, f"panels of the figure {figure.name!r}", path)
-
-
-def _check_distinct(names: Sequence[str], kind: str, path: Path) -> None:
-    for number, name in enumerate(names):
-        if name in names[:number]:
-            raise ActlabError(
-                f"two {kind} in {path} have the same name {name!r}: give each its own name"
-            )
 
 
 def _blocks(file: schema.File, path: Path, smoke: Mapping[str, Any]) -> list[Block]:
@@ -368,6 +301,7 @@ def _base(name: str, study: Path) -> dict[str, Any]:
     if not isinstance(trainer, dict):
         raise ActlabError(f"trainer in {name} is {trainer!r}: give a mapping")
 
+    # A run folder has the checkpoints
     callbacks = []
     for callback in as_list(trainer.get("callbacks") or []):
         if not str(class_of(callback)).endswith(_CHECKPOINT):
@@ -384,7 +318,7 @@ def _with_changes(block: Block, changes: Mapping[str, Any]) -> Block:
         if key not in block.grid:
             settings[key] = value
     for key, value in settings.items():
-        set_dotted({}, key, value)
+        set_dotted({}, key, value)  # for the error of an invalid key
 
     empty = [key for key, values in grid.items() if not values]
     if empty:
@@ -398,6 +332,7 @@ def _with_activations(block: Block, added: Sequence[Any]) -> Block:
     """Add to a block the activations that its grid lacks; ``{name: NAME}`` becomes ``NAME``."""
     grid = {}
     for key, values in block.grid.items():
+        # Distinct values
         by_key: dict[str, Any] = {}
         for value in values:
             text = value_key(value)
@@ -408,36 +343,13 @@ def _with_activations(block: Block, added: Sequence[Any]) -> Block:
                 )
             by_key[text] = value
 
+        # Added activations
         grid[key] = [*by_key.values()]
         if is_activation(key):
             for value in added:
                 by_key.setdefault(value_key(value), value)
             grid[key] = [plain_activation(value) for value in by_key.values()]
     return replace(block, grid=grid)
-
-
-def _check_stages(file: schema.File, path: Path, keys: Collection[str]) -> None:
-    names = [stage.name for stage in file.stages]
-    if len(set(names)) < len(names):
-        raise ActlabError(f"two stages of {path} have the same name: {', '.join(names)}")
-    if "digest" in names:
-        raise ActlabError(
-            f"a stage of {path} has the name 'digest', reserved in selection.json: rename it"
-        )
-    searching = [stage.name for stage in file.stages if stage.search]
-    if searching and (searching != names[:1] or len(names) != 2 or file.select.tune):
-        raise ActlabError(
-            f"stage {searching[-1]} of {path} searches: give 'search' to the first of two stages, "
-            "and no 'tune'"
-        )
-    if file.stages and not searching and not file.select.tune:
-        raise ActlabError(f"{path} has stages but nothing to select: give 'select: tune'")
-    for stage in file.stages:
-        taken = sorted(stage.set.keys() & set(keys))
-        if taken:
-            raise ActlabError(
-                f"stage {stage.name} of {path} sets {taken[0]}, which is a grid key: remove one"
-            )
 
 
 def _search(stage: schema.StagePart, blocks: Sequence[Block], smoke: bool) -> Search:

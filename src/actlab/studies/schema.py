@@ -310,6 +310,7 @@ def checked(values: Mapping[str, Any], path: Path) -> File:
     except ValidationError as error:
         raise _one_line(error, path) from error
 
+    # Keys that depend on each other
     if (file.grid is None) == (file.blocks is None):
         raise ActlabError(
             f"{path}: a study needs either 'grid' or 'blocks'; give exactly one of the two"

@@ -65,6 +65,7 @@ def _by_stage(changes: Any) -> dict[str, Any] | None:
 
     by_stage: dict[str, Any] = {}
     for part in changes.split(","):
+        # The stage and its seeds
         stage, _, text = part.partition("=")
         name, value = stage.strip(), text.strip()
         if name in by_stage:

@@ -186,11 +186,14 @@ def parse_space(key: str, value: Any) -> Space:
     >>> parse_space("slope", "0.1..3"), parse_space("model.optimizer.lr", "[1e-3, 1e-4]")
     (Range(low=0.1, high=3.0), Choices(values=(0.001, 0.0001)))
     """
+    # Keys without a dot are arguments
     text = f"{key}={value}"
     if "." not in key and (not key.isidentifier() or key == "name"):
         raise ActlabError(
             f"search {text!r}: {key!r} cannot be an argument of an activation; {FORMS}"
         )
+
+    # A range or a list
     if isinstance(value, str):
         ends = _RANGE.fullmatch(value)
         if ends:
@@ -215,6 +218,8 @@ def _range(text: str, low_text: str, high_text: str) -> Range:
 def _choices(text: str, values: Any) -> Choices:
     if not isinstance(values, list) or len(values) < 2:
         raise ActlabError(f"search {text!r}: {FORMS}, with two values or more")
+
+    # Finite numbers, booleans, words or null
     for item in values:
         if isinstance(item, int | float):
             fits = abs(item) <= sys.float_info.max
@@ -225,6 +230,7 @@ def _choices(text: str, values: Any) -> Choices:
                 f"search {text[:80]!r}: {str(item)[:80]} cannot be searched; give finite numbers "
                 "or words"
             )
+
     if len({canonical(item) for item in values}) < len(values):
         raise ActlabError(f"search {text!r}: a value is given twice; give each value once")
     return Choices(tuple(values))

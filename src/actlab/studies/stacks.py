@@ -44,12 +44,14 @@ def begun(root: Path) -> list[Stack]:
     """Return the stacks that have a checkpoint; a `DamagedError` if a record is damaged."""
     stacks = []
     for path in sorted(_records(root)):
+        # The record, whose runs name the folder
         remedy = f"delete {path.parent}; its runs start from scratch"
         record = read_json(path, _Stored, remedy)
         if id_of(record["members"]) != path.parent.name:
             raise DamagedError(
                 f"{path} is damaged (it has runs that its folder is not named after): {remedy}"
             )
+
         if (path.parent / CHECKPOINT).exists():
             stacks.append(Stack(path.parent, record["members"]))
     return stacks
