@@ -61,12 +61,12 @@ class Arguments(NamedTuple):
     Attributes:
         plain: those that are plain values.
         objects: names of the others.
-        shown: all, with defaults; objects as text.
+        complete: all, with defaults; objects as text.
     """
 
     plain: dict[str, Any]
     objects: list[str]
-    shown: dict[str, Any]
+    complete: dict[str, Any]
 
 
 def of_call(kind: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:
