@@ -28,8 +28,9 @@ def limited(loader: Any, limit: int | float, key: str) -> Iterator[Any]:
         return iter(loader)
 
     # At least one batch
-    number = limit
-    if not isinstance(limit, int):
+    if isinstance(limit, int):
+        number = limit
+    else:
         number = int(limit * len(loader))
     if number == 0:
         raise ActlabError(

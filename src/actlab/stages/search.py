@@ -41,10 +41,11 @@ def blocks_of(grid: Study, search: Search) -> tuple[Block, ...]:
     blocks = []
     for block in grid.blocks:
         # The keys that name a grid point
-        activation_keys = [key for key in block.grid if is_activation(key)]
-        naming_keys = []
+        activation_keys, naming_keys = [], []
         for key, values in block.grid.items():
-            if len(values) > 1 or key in activation_keys:
+            if is_activation(key):
+                activation_keys.append(key)
+            if len(values) > 1 or is_activation(key):
                 naming_keys.append(key)
         compare = activation_keys[0] if activation_keys else ""
 
@@ -104,6 +105,7 @@ def compared(study: Study, grid: Study, choices: Sequence[tuple[Group, Selected]
         f"{grid.select.value} selected one for each."
     )
 
+    # What is compared, whatever the seeds
     identities = [run.identity for run in replace(grid, seeds=(0,)).runs()]
     question = sha256(json.dumps(identities).encode()).hexdigest()
     return replace(study, notes=(*study.notes, note), question=question)

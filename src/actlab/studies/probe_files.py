@@ -33,7 +33,8 @@ def request_of(
     """
     config = {"class_path": probe.class_path, "init_args": probe.init_args}
     sources = identity.sources_of(config, digests)
-    request = [probe.class_path, probe.init_args, probe.places, *sorted(sources.values())]
+    request: list[Any] = [probe.class_path, probe.init_args, probe.places]
+    request += sorted(sources.values())
     if "best" in probe.places:
         request += [keep.best, keep.mode]
     return request

@@ -141,7 +141,7 @@ class RunFolder:
 
         The file has a column for ``loops`` or not.
         """
-        columns = Row._fields
+        columns: Sequence[str] = Row._fields
         if not loops:
             columns = columns[:-1]
         text = io.StringIO(newline="")
