@@ -19,22 +19,31 @@ def plain(value: Any) -> Any:
 
     Classes and functions become their import paths, other objects text.
     """
-    if type(value) in _LEAVES:
-        return value
-
     # Objects that hold values
     if isinstance(value, Spec):
         value = value.plain
     if isinstance(value, Namespace):
         value = value.as_dict()
 
-    # Containers
+    # Containers; most values in them are plain already, and a call for each takes time
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        converted = {}
+        for key, item in value.items():
+            if type(item) not in _LEAVES:
+                item = plain(item)
+            converted[str(key)] = item
+        return converted
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return [plain(item) for item in value]
+        items = []
+        for item in value:
+            if type(item) not in _LEAVES:
+                item = plain(item)
+            items.append(item)
+        return items
+    return _plain_leaf(value)
 
-    # Single values
+
+def _plain_leaf(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.name  # as the parser reads it
     if isinstance(value, float):
