@@ -139,7 +139,7 @@ def opened(folder: StudyFolder, store: bool = True) -> Opened:
         choices = [(group, entries[group.key]) for group in stages[0].groups]
         later = replace(_later_study(study, before.study, stage, choices), failed=failures)
         if first_stage.search:
-            later = search.compared(later, whole(study, first_stage), choices)
+            later = search.compared(later, grid_of(study, first_stage), choices)
         notes = (*later.notes, *_notes_on_other_runs(before, entries))
         stages.append(folder.of(replace(later, notes=notes)))
 
@@ -150,7 +150,7 @@ def opened(folder: StudyFolder, store: bool = True) -> Opened:
 
 def planned(study: Study, stage: Stage) -> Study:
     """Return the study of a stage without selections: the whole grid, or trials of a search."""
-    grid = whole(study, stage)
+    grid = grid_of(study, stage)
     if stage.search is None:
         return grid
     return search.study_of(grid, stage.search)
@@ -297,7 +297,7 @@ def designed(folder: StudyFolder) -> Results:
     return Results(folder.of(_later_study(study, grid, stages[-1], choices)), {}, {})
 
 
-def whole(study: Study, stage: Stage) -> Study:
+def grid_of(study: Study, stage: Stage) -> Study:
     """Return a study of the whole grid with the settings and seeds of any stage."""
     blocks = []
     for block in study.blocks:
@@ -332,7 +332,7 @@ def _later_study(
     study: Study, before: Study, stage: Stage, choices: Sequence[tuple[Group, Selected]]
 ) -> Study:
     """Return a later stage as a study: a block for each grid point, with one value for each key."""
-    grid = whole(study, stage)
+    grid = grid_of(study, stage)
     grid_blocks = grid.blocks
     if study.stages[0].search:
         grid_blocks = search.blocks_of(grid, study.stages[0].search)

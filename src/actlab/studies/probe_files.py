@@ -40,7 +40,7 @@ def request_of(
     return request
 
 
-def wanted(probes: Iterable[ProbePart], keep: Keep) -> dict[str, str]:
+def requests_of(probes: Iterable[ProbePart], keep: Keep) -> dict[str, str]:
     """Return how the digest of each probe's request begins."""
     return {probe.name: digest_of(request_of(probe, keep))[:16] for probe in probes}
 

@@ -52,7 +52,7 @@ class RunFolder:
     def __init__(self, root: Path, run: Run) -> None:
         self.run = run
         self.path = root / run.id
-        self.checkpoint = self.kept("last")  # from which an unfinished run resumes
+        self.checkpoint = self.checkpoint_at("last")  # from which an unfinished run resumes
         self.metrics = self.path / "metrics.parquet"  # all rows of a finished run
         self.failure_file = self.path / "failed.json"  # the error of the last attempt
         self._result = self.path / RESULT
@@ -68,7 +68,7 @@ class RunFolder:
         """What to do about damaged files of the run, for error messages."""
         return f"delete {self.path} and run the study again"
 
-    def kept(self, at: str | int) -> Path:
+    def checkpoint_at(self, at: str | int) -> Path:
         """Return the path of the checkpoint ``last``, ``best`` or after some epochs."""
         name = at
         if isinstance(at, int):

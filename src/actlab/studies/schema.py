@@ -346,7 +346,7 @@ def without_stages(file: File) -> File:
     return file.model_copy(update=changes)
 
 
-def given(part: Part) -> dict[str, Any]:
+def stated(part: Part) -> dict[str, Any]:
     """Return the values that a file sets explicitly in a part, without defaults."""
     return part.model_dump(exclude_unset=True)
 

@@ -34,7 +34,7 @@ class Range:
     high: float
 
     @property
-    def whole(self) -> bool:
+    def is_whole(self) -> bool:
         """Whether the range has whole numbers only."""
         return isinstance(self.low, int) and isinstance(self.high, int)
 
@@ -65,7 +65,7 @@ class Range:
         (0.234, 0.12344, 4)
         """
         low, high = self.low, self.high
-        if self.whole:  # half of a number's share lies below it
+        if self.is_whole:  # half of a number's share lies below it
             low, high = low - 0.5, high + 0.5
 
         if self.log:
@@ -73,14 +73,14 @@ class Range:
         else:
             value = low + share * (high - low)
 
-        if self.whole:
+        if self.is_whole:
             rounded: float = round(value)
         else:
             rounded = float(f"{value:.4g}")
         return min(max(rounded, self.low), self.high)
 
     def __str__(self) -> str:
-        kind = "whole numbers " if self.whole else ""
+        kind = "whole numbers " if self.is_whole else ""
         scale = " on a log scale" if self.log else ""
         return f"{kind}{self.low:g} to {self.high:g}{scale}"
 
