@@ -276,7 +276,7 @@ def test_trials_are_the_first_points_of_one_sequence(plan, number):
 def test_a_question_is_the_same_for_other_trials_and_seeds(plan):
     def question(*words: str, rates: str = "1e-4..1e-2") -> str:
         tuned = plan("--reference", "gelu", "--search", f"{LR}={rates}", *words)
-        grid = opening.whole(tuned, tuned.stages[0])
+        grid = opening.grid_of(tuned, tuned.stages[0])
         return search.compared(grid, grid, []).question
 
     same = {

@@ -239,7 +239,7 @@ class CommandLine(ActlabCLI):
 
         # Read the recorded model, which may only name code that the config names too
         try:
-            model = admitted(trained, "", said=texts(self.given), only=("model",))
+            model = admitted(trained, "", user_texts=texts(self.given), only=("model",))
         except UntrustedError as error:
             value = get_dotted(dict(self.given), error.key)
             raise self._difference(error.key, value, error.value, path) from error

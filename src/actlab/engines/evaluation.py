@@ -157,7 +157,7 @@ class _ProbeOfStudy:
                 if moment is not None:
                     moments[r] = moment
                 else:
-                    lost = f"kept no checkpoint {folder.kept(at).stem!r}; train the run again to get it"
+                    lost = f"kept no checkpoint {folder.checkpoint_at(at).stem!r}; train the run again to get it"
                     print(f"probe {self.probe.name}: {run.id} {lost}")
             stacked = _was_stacked(runs[0], self.root)
             some = [built[r] for r in moments]
@@ -247,7 +247,7 @@ def together(tasks: Sequence[pl.LightningModule], stacked: bool) -> StackedTask 
 
 def _load(experiment: Experiment, folder: RunFolder, at: str | int) -> tuple[float, int] | None:
     """Load the weights of a checkpoint; return its numbers of epochs and updates, None if not kept."""
-    path, keep = folder.kept(at), folder.run.keep
+    path, keep = folder.checkpoint_at(at), folder.run.keep
     if not path.exists():
         return None
     checkpoint = checkpoints.read(path, remedy=folder.remedy)

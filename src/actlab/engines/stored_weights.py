@@ -36,7 +36,7 @@ def write(trainer: Trainer, run: RunRecord, epoch: int, at: str | int) -> None:
         state = task.state_dict()
         config = getattr(trainer.strategy.checkpoint_io, "config", None)
     if trainer.is_global_zero:
-        write_weights(state, epoch, trainer.global_step, run.folder.kept(at), config)
+        write_weights(state, epoch, trainer.global_step, run.folder.checkpoint_at(at), config)
 
 
 def write_before_divergence(task: StackedTask, run: RunRecord, checkpoint: Path) -> None:
@@ -60,7 +60,7 @@ def write_before_divergence(task: StackedTask, run: RunRecord, checkpoint: Path)
 def delete_outdated_best(run: RunRecord) -> None:
     """Delete ``best.ckpt`` of an epoch that is trained again, or selected by another rule."""
     keep = run.folder.run.keep
-    path = run.folder.kept("best")
+    path = run.folder.checkpoint_at("best")
     if keep.best and path.exists() and epochs_of(read(path)) != best_epoch(keep, run.rows):
         path.unlink()
 

@@ -142,7 +142,7 @@ class Task(Training, ABC):
         self.seed = seed_or_default(seed)
 
         # Show the arguments to loggers.
-        self._set_hparams({**self.arguments.shown, "seed": self.seed})
+        self._set_hparams({**self.arguments.complete, "seed": self.seed})
         self._hparams_initial = copy.deepcopy(self._hparams)
         self._log_hyperparams = True
 
