@@ -2,7 +2,7 @@
 
 Every table of ``results/*/README.md`` needs an entry in `TABLES`: a function that is given the
 labels of a row and the head of a column, and returns the numbers of that cell. Numbers agree to the
-last printed digit.
+last printed digit. Tables that begin with "measured" have machines and times instead.
 """
 
 import hashlib
@@ -391,6 +391,8 @@ TABLES: dict[str, list[Callable[[list[str], str], Numbers]]] = {
 @pytest.mark.parametrize("readme", READMES, ids=[path.parent.name for path in READMES])
 def test_every_table_agrees_with_the_data_beside_it(readme):
     tables = tables_of(readme.read_text(encoding="utf-8"))
+    # Machines and times of the runs cannot be recomputed
+    tables = [table for table in tables if table[0][0] != "measured"]
     recomputed = TABLES[readme.parent.name]
     assert len(tables) == len(recomputed), "a table without a recomputation: add one to TABLES"
     for (head, *body), recompute in zip(tables, recomputed, strict=True):

@@ -92,7 +92,7 @@ def of_gelu_twitter_pos() -> list[str]:
 def of_elu_mnist_units() -> list[str]:
     losses = curves("elu_mnist_units").query("metric == 'train/clean_loss'")
     ahead = losses.pivot_table(index="x", columns="line", values="median").idxmin(axis=1)
-    return [f"from epoch {ahead.index[ahead != 'relu'].max() + 1:.0f} on ReLU"]
+    return [f"From epoch {ahead.index[ahead != 'relu'].max() + 1:.0f} on, ReLU has the lowest"]
 
 
 def of_epochs_4_and_5() -> list[str]:
@@ -111,8 +111,8 @@ def of_power_on_tweets() -> list[str]:
     spreads = [one["paired"]["sd"] for one in cells]
     assert [round(1 / power(15, 0.002 / spread, 2)) for spread in spreads] == [3, 3]
     return [
-        "show a difference of 0.2 points about one time in three",
-        f"{100 * (detectable(15, 2) or 0) * max(spreads):.2f} points four times in five",
+        "detect a difference of 0.2 points about one time in three",
+        f"{100 * (detectable(15, 2) or 0) * max(spreads):.2f} points with 80 % power",
     ]
 
 
@@ -140,21 +140,20 @@ def of_machines() -> list[str]:
     xeon = [f"`{study}`" for study, machine in of.items() if machine == "Intel"]
     slow, fast = (f"{min(ratios[m]):.2f} to {max(ratios[m]):.2f}" for m in ("Intel", "AMD"))
     return [
-        f"Those of {', '.join(xeon[:-1])} and {xeon[-1]} were measured with their runs",
+        f"The times of {', '.join(xeon[:-1])} and {xeon[-1]} were measured with their runs",
         f"takes {slow} times as long as with ReLU",
-        f"it takes {fast} times as long, 1.08",
+        f"it takes {fast} times as long. With the former function it took 1.08",
     ]
 
 
 def of_speed() -> list[str]:
     text = " ".join((RESULTS / "elu_bias_shift/README.md").read_text(encoding="utf-8").split())
     (said,) = re.findall(
-        r"(\d+) minutes of processor time for training, about (\d+) for the probes", text
+        r"(\d+) minutes of processor time for training and about (\d+) for the probes", text
     )
+    trained, probed = said
     return [
-        "the bias shift took {} minutes of processor time to train and about {} for its probes".format(
-            *said
-        )
+        f"bias shift | {trained} minutes of processor time to train, about {probed} for its probes |"
     ]
 
 
@@ -198,8 +197,8 @@ FRONT = (
     "|its error is {3} %, against {6} % for ReLU with dropout and {4} % for linear layers"
 )
 WHOLE = (
-    "error of {0} % on MNIST, ReLU of {1} %|linear layers of {2} %"
-    "|error is {3} %, that of linear layers {4} %, and that of ReLU {5} % without dropout and {6} %"
+    "error of {0} %, ReLU has {1} %, and linear layers have {2} %"
+    "|error of {3} %, and linear layers have {4} %|ReLU has {5} % without dropout and {6} %"
 )
 
 
@@ -269,11 +268,11 @@ ERROR, PSNR = "test/relative_error@last", "test/psnr@last"
 # its interval in points.
 COMPARED: dict[tuple[str, str], list[tuple[Any, ...]]] = {
     (FIG2, LOSSES): [
-        ("gelu_tanh", 0.0, "interval −{0:.4f} to −{1:.4f}, p {holm} after Holm"),
-        ("gelu_tanh", 0.0, "(difference −{mean:.4f}, 95 % interval"),
+        ("gelu_tanh", 0.0, "interval {1:.4f} to {0:.4f}, p {holm} after Holm"),
+        ("gelu_tanh", 0.0, "is lower than ReLU's by {mean:.4f} (95 % interval"),
     ],
     (FIG2, LATE): [
-        ("gelu_tanh", 0.0, "without dropout (p {p} alone and after Holm)"),
+        ("gelu_tanh", 0.0, "without dropout (p {p} alone and after Holm"),
     ],
     (FIG2, TEST): [
         ("gelu_tanh", 0.0, "p {p} alone for GELU and"),
@@ -282,70 +281,71 @@ COMPARED: dict[tuple[str, str], list[tuple[Any, ...]]] = {
     (NOISE, NOISY): [
         ("gelu_tanh", "p {p} alone and after Holm's correction for 2"),
         ("elu", "points at 1, p {holm} after Holm"),
-        ("gelu_tanh", "by {d:.2f} points at 1 (95 % interval {h:.2f} to"),
-        ("elu", "({d:.1f} points at 1,"),
+        ("gelu_tanh", "by {d:.2f} points (95 % interval {h:.2f} to"),
+        ("elu", "(by {d:.1f} points at 1,"),
     ],
     (NOISE, NOISIER): [
         ("gelu_tanh", "p {holm} after Holm"),
-        ("gelu_tanh", "by {d:.2f} at 2 ({h:.2f} to {l:.2f},"),
+        ("gelu_tanh", "by {d:.2f} points ({h:.2f} to {l:.2f},"),
     ],
     (TWEETS, TEST): [
-        ("gelu_tanh", "p {p} alone, {holm} after Holm) and ELU"),
-        ("elu", "p {p} alone, {holm} after Holm). Fifteen"),
-        ("gelu_tanh", "two one-sided tests, p {equivalent} and"),
-        ("elu", "and {equivalent} after Holm), a margin"),
+        ("gelu_tanh", "p {p} alone, {holm} after Holm's correction). - ELU"),
+        ("elu", "p {p} alone, {holm} after Holm's correction). - **Equivalence"),
+        ("gelu_tanh", "two one-sided tests, p {equivalent} for GELU and"),
+        ("elu", "and {equivalent} for ELU, after Holm"),
         ("gelu_tanh", "is +{d:.2f} points (95 % interval −{l:.2f} to +{h:.2f},"),
-        ("elu", "ELU − ReLU +{d:.2f} (−{l:.2f} to +{h:.2f},"),
+        ("elu", "ELU − ReLU is +{d:.2f} points (−{l:.2f} to +{h:.2f},"),
     ],
     (TWEETS, "val/error@best_epoch"): [
-        ("elu", "(ELU − ReLU: p {holm} after Holm)"),
+        ("elu", "(ELU − ReLU: p {holm} after Holm"),
     ],
     (SOI, TEST): [
         ("SOI map", "p {p} alone and after Holm"),
         ("SOI map", "{d:.2f} points lower in the mean (95 % interval −{l:.2f} to +{h:.2f},"),
     ],
     (SOI, BEST): [
-        ("SOI map", "({1:.4f} to {0:.4f}, p {holm} after Holm)"),
-        ("SOI map", "loss is lower, by {mean:.4f}"),
+        ("SOI map", "({1:.4f} to {0:.4f}, p {holm} after Holm"),
+        ("SOI map", "is lower than ReLU's by {mean:.4f}"),
     ],
     (SOI, "val/loss@best_epoch"): [
-        ("SOI map", "(interval {0:.0f} to {1:.0f}, p {holm} after Holm)"),
+        ("SOI map", "(interval {0:.0f} to {1:.0f}, p {holm} after Holm"),
         ("SOI map", "at its best {mean:.0f} epochs later"),
     ],
     (ON_TWEETS, TEST): [
-        ("ReLU, dropout 0.25", "all p {holm} after Holm"),
+        ("ReLU, dropout 0.25", "In all three comparisons, p is {holm} after Holm"),
         (
             "ReLU",
-            "{d:.1f} points less than ReLU without dropout (95 % interval {l:.1f} to {h:.1f})",
+            "without dropout.** The error of the SOI map is {d:.1f} points lower (95 % interval "
+            "{l:.1f} to {h:.1f})",
         ),
     ],
     (ON_TWEETS, "val/loss@best_epoch"): [
-        ("ReLU", "(p {holm} each after Holm)"),
+        ("ReLU", "(p {holm} each after Holm"),
     ],
     (ON_TWEETS, "val/error@best_epoch"): [
-        ("ReLU, dropout 0.25", "open against 0.25 (p {holm})"),
+        ("ReLU, dropout 0.25", "Against dropout 0.25 it is open (p {holm})"),
     ],
     (UNIT_MEANS, MEANS): [
         ("relu", "p {p} each before correction"),
         ("relu", "than ReLU's by {mean:.3f} [{0:.3f}, {1:.3f}]"),
     ],
     (UNIT_MEANS, "train/clean_loss@below 0.01"): [
-        ("relu", "p at most {holm} after Holm in this table"),
+        ("relu", "p is at most {holm} after Holm's correction in this table"),
     ],
     (SGD, LATE): [
         ("gelu_tanh", 0.9, "p {p} before correction"),
         ("gelu_tanh", 0.9, "higher by {mean:.4f} (95 % interval −{0:.4f} to +{1:.4f},"),
     ],
     (SGD, BEST): [
-        ("gelu_tanh", 0.9, "({1:.4f} to {0:.4f}, p {holm} after Holm)"),
+        ("gelu_tanh", 0.9, "({1:.4f} to {0:.4f}, p {holm} after Holm"),
         ("gelu_tanh", 0.9, "with momentum, by {mean:.4f}"),
     ],
     (SILU, BEST): [
-        ("relu", "({0:.4f} to {1:.4f}, p {p} alone, {holm} after Holm)"),
+        ("relu", "({0:.4f} to {1:.4f}, p {p} alone, {holm} after Holm"),
         ("relu", "lower than ReLU's by {mean:.4f}"),
     ],
     (SILU, LOSSES): [
-        ("gelu", "(each p {holm} after Holm)"),
+        ("gelu", "(each p {holm} after Holm"),
     ],
     (UNIT_MEANS, BEST): [
         ("relu", "lower by {mean:.3f} [{0:.3f}, {1:.3f}] than ReLU's"),
@@ -357,45 +357,46 @@ COMPARED: dict[tuple[str, str], list[tuple[Any, ...]]] = {
         (
             "plain",
             "sine",
-            "better than GELU by {mean:.3f} nats ({1:.3f} to {0:.3f}; p {holm} after",
+            "Sine is better than GELU by {mean:.3f} nats ({1:.3f} to {0:.3f}; p {holm})",
         ),
-        ("gated", "sine", "better again, by {mean:.3f} ({1:.3f} to {0:.3f}; p {holm} after Holm)"),
-        ("plain", "mish", "Mish by {mean:.3f}, ReLU by"),
-        ("plain", "relu", "ReLU by {mean:.3f}, SiLU by"),
-        ("plain", "relu", "(each p ≤ {holm} after Holm)"),
-        ("plain", "silu", "SiLU by {mean:.3f}, leaky ReLU by"),
-        ("plain", "leaky_relu", "leaky ReLU by {mean:.3f}, tanh by"),
-        ("plain", "tanh", "tanh by {mean:.3f}, ELU by"),
-        ("plain", "elu", "ELU by {mean:.3f}, identity by"),
-        ("plain", "identity", "identity by {mean:.3f} (each p"),
+        ("gated", "sine", "Sine is better by {mean:.3f} nats ({1:.3f} to {0:.3f}; p {holm})"),
+        ("plain", "mish", "- Mish by {mean:.3f} - ReLU"),
+        ("plain", "relu", "- ReLU by {mean:.3f} - SiLU"),
+        ("plain", "relu", "(each p ≤ {holm}): - Mish"),
+        ("plain", "silu", "- SiLU by {mean:.3f} - leaky ReLU"),
+        ("plain", "leaky_relu", "- leaky ReLU by {mean:.3f} - tanh"),
+        ("plain", "tanh", "- tanh by {mean:.3f} - ELU"),
+        ("plain", "elu", "- ELU by {mean:.3f} - identity"),
+        ("plain", "identity", "- identity by {mean:.3f} - **Plain, undecided"),
         ("gated", "identity", "lies {mean:.3f} above GELU's (−{0:.3f} to +{1:.3f})"),
     ],
     (INIT, LOSS): [
-        ("relu_squared", "better than GELU by {mean:.3f} nats ({1:.3f} to {0:.3f}; p {holm} after"),
-        ("silu", "GELU by {mean:.3f} ({0:.3f} to {1:.3f}; p {holm} after Holm)"),
+        (
+            "relu_squared",
+            "is better than GELU by {mean:.3f} nats ({1:.3f} to {0:.3f}; p {holm} after",
+        ),
+        ("silu", "is worse than GELU by {mean:.3f} ({0:.3f} to {1:.3f}; p {holm} after Holm"),
         ("relu", "undecided (−{0:.3f} to +{1:.3f})"),
     ],
     (EQUATION, ERROR): [
-        ("sine", "{mean} times GELU's ({0} to {1}; p {holm} after Holm's correction for 9"),
+        ("sine", "**Sine** has an error {mean} times GELU's ({0} to {1}; p {holm})"),
         ("silu", "undecided ({0} to {1} times)"),
-        ("tanh", "has {mean} times GELU's error ({0} to {1}), Mish"),
-        ("mish", "Mish {mean} times ({0} to {1}), and"),
-        ("relu_squared", "ReLU² {mean} times ({0} to {1}; each p {holm} after Holm)"),
+        ("tanh", "networks, has {mean} times GELU's error ({0} to {1}; p {holm})"),
+        ("mish", "**Mish** has {mean} times GELU's error ({0} to {1}; p {holm})"),
+        ("relu_squared", "**ReLU²** has {mean} times GELU's error ({0} to {1}; p {holm})"),
     ],
     (IMAGE, PSNR): [
-        (
-            "sine",
-            "{mean:.1f} dB above GELU ({0:.1f} to {1:.1f}; p {holm} after Holm's correction for 10",
-        ),
-        ("gauss", "{mean:.1f} dB in the fourteen pairs in which both succeed (p {holm} after Holm"),
-        ("tanh", "Tanh is better by {mean:.1f} ({0:.1f} to {1:.1f}; p {holm} after Holm)"),
-        ("relu", "ReLU by {mean:.3f} dB ({1:.3f} to {0:.3f}; p {holm} after Holm)"),
-        ("leaky_relu", "leaky ReLU by {mean:.3f}, Mish"),
-        ("mish", "Mish by {mean:.3f}, SiLU"),
-        ("silu", "SiLU by {mean:.3f}, ELU"),
-        ("elu", "ELU by {mean:.2f}, ReLU²"),
-        ("relu_squared", "ReLU² by {mean:.2f} and"),
-        ("identity", "identity by {mean:.2f} (each p {holm} after Holm)"),
+        ("sine", "**Sine** lies {mean:.1f} dB above GELU ({0:.1f} to {1:.1f}; p {holm})"),
+        ("gauss", "by {mean:.1f} dB in the fourteen pairs in which both succeed (p {holm})"),
+        ("tanh", "**Tanh** is better by {mean:.1f} dB ({0:.1f} to {1:.1f}; p {holm})"),
+        ("relu", "**ReLU** is worse by {mean:.3f} dB ({1:.3f} to {0:.3f}; p {holm})"),
+        ("leaky_relu", "- leaky ReLU by {mean:.3f} dB"),
+        ("mish", "- Mish by {mean:.3f} dB"),
+        ("silu", "- SiLU by {mean:.3f} dB"),
+        ("elu", "- ELU by {mean:.2f} dB"),
+        ("relu_squared", "- ReLU² by {mean:.2f} dB"),
+        ("identity", "- identity by {mean:.2f} dB"),
+        ("identity", "(each p {holm}): - leaky ReLU"),
     ],
 }
 
@@ -511,12 +512,12 @@ def test_verdicts_on_the_page_of_todays_networks_are_those_of_the_tables():
     }
     assert outcomes["gated", "relu"] == outcomes["gated", "elu"] == "equivalent"
     for words in (
-        "sine is better by {} nats a byte {};".format(*apart(GATES, LOSS, "plain", "sine")),
+        "sine is better by {} nats per byte {};".format(*apart(GATES, LOSS, "plain", "sine")),
         "sine is better by {} {};".format(*apart(GATES, LOSS, "gated", "sine")),
-        "SiLU are worse by {mish}, {relu} and {silu},".format(**distances),
-        "identity by {leaky_relu} to {identity} (each".format(**distances),
+        "SiLU are worse by {mish}, {relu} and {silu} (each".format(**distances),
+        "identity are worse by {leaky_relu} to {identity} (each".format(**distances),
         "ReLU² is better than GELU by {} nats {};".format(*apart(INIT, LOSS, "relu_squared")),
-        "SiLU worse by {} {};".format(*apart(INIT, LOSS, "silu")),
+        "SiLU is worse by {} {};".format(*apart(INIT, LOSS, "silu")),
     ):
         assert words in text
 
@@ -537,9 +538,10 @@ def test_verdicts_on_functions_of_coordinates_are_those_of_the_tables():
         "Mish has {mish} times GELU's error, tanh {tanh} and ReLU² {relu_squared} times (each".format(
             **error
         ),
-        f"sine is better by {psnr['sine']:.1f} dB (9.9 to 10.1), the Gaussian by {psnr['gauss']:.1f} where",
-        f"tanh by {psnr['tanh']:.1f} (each",
-        f"are worse by {short(psnr['relu'], 2)} to {psnr['relu_squared']:.2f}, and",
+        f"Sine is better by {psnr['sine']:.1f} dB (9.9 to 10.1; p 0.00061)",
+        f"The Gaussian is better by {psnr['gauss']:.1f} dB over",
+        f"Tanh is better by {psnr['tanh']:.1f} dB (p",
+        f"are worse by {short(psnr['relu'], 2)} to {psnr['relu_squared']:.2f} dB.",
     ):
         assert words in text
     outcomes = {unit: outcome_of(IMAGE, PSNR, unit) for unit in (*TODAY, "gauss")}
@@ -600,8 +602,8 @@ def test_the_gpt_on_its_validation_passage_is_recomputed():
     said = " ".join((RESULTS / GATES / "README.md").read_text(encoding="utf-8").split())
     for words in (
         "(sine −{}, ReLU {}, ELU {}, identity {})".format(*plain),
-        f"ReLU² is worse than GELU {gated('relu_squared')} after Holm for 18)",
-        f"ReLU {gated('relu')}) and leaky ReLU {gated('leaky_relu', 4)})",
+        f"- ReLU² {gated('relu_squared')})",
+        f"- ReLU {gated('relu')}) - leaky ReLU {gated('leaky_relu', 4)})",
         f"the ratio of spreads is {short(spread, 2)}",
     ):
         assert words in said, words

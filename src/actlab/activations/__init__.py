@@ -8,6 +8,7 @@ there::
 """
 
 from actlab.activations import deterministic, gates, stochastic
+from actlab.activations.example_pass import FunctionalCall
 from actlab.activations.plugins import Function
 from actlab.activations.registry import (
     Entry,
@@ -22,7 +23,7 @@ from actlab.activations.registry import (
     names,
     register,
 )
-from actlab.activations.replacement import FunctionalCall, Replacement, replace
+from actlab.activations.replacement import Replacement, replace
 from actlab.storage.spec import Activation, Spec
 
 __all__ = [

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from copy import copy
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, pairwise
@@ -15,34 +14,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules import activation as torch_activations
-from torch.overrides import TorchFunctionMode, resolve_name
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.overrides import resolve_name
 
-from actlab.activations import plugins
+from actlab.activations import example_pass, plugins
+from actlab.activations.example_pass import FunctionalCall
 from actlab.activations.registry import Factory, create, entry, names
 from actlab.errors import ActlabError
-from actlab.errors.messages import described
-from actlab.random.seeding import own_generators
 from actlab.random.streams import MemberStream, Stream, Uniform
-from actlab.runtime.modules import evaluating, plain_attributes, unchanged, unfuse
+from actlab.runtime.modules import plain_attributes, unfuse
 from actlab.storage.spec import Activation, Spec
 from actlab.validation import validated
 
 _TRANSFORMERS = nn.TransformerEncoderLayer, nn.TransformerDecoderLayer
 _TORCH_CLASSES = tuple(getattr(torch_activations, name) for name in torch_activations.__all__)
-
-
-@dataclass(frozen=True)
-class FunctionalCall:
-    """A call of a function of torch in a module's ``forward``.
-
-    Attributes:
-        path: path of the module in the model; empty for the model itself.
-        function: name of the function, such as ``torch.nn.functional.relu``.
-    """
-
-    path: str
-    function: str
 
 
 @dataclass(frozen=True)
@@ -139,14 +123,14 @@ def _replaced(model: nn.Module, old: Activation, new: Activation, example: Any) 
     calls: tuple[FunctionalCall, ...] | None = None
     widths: dict[str, set[int]] = {}
     if example is not None:
-        calls, widths = _run(model, kind, sites, example)
+        calls, widths = example_pass.run(model, kind, sites, example)
     if not sites:
         raise _no_match(model, kind, calls)
     if "" in sites:
         raise ActlabError(
             f"the model is itself a {kind.__name__}: take actlab.create(NAME) in its place"
         )
-    is_checked = example is not None and _check_in_place(model, sites, example)
+    is_checked = example is not None and example_pass.check_in_place(model, sites, example)
 
     # Build all new modules before the model is changed.
     modules = {}
@@ -159,7 +143,7 @@ def _replaced(model: nn.Module, old: Activation, new: Activation, example: Any) 
 
     # Put them into the model.
     for path, module in modules.items():
-        _put(model, path, module)
+        example_pass.put(model, path, module)
     unfuse(model)
     if not is_checked:
         _warn_in_place(sites)
@@ -194,7 +178,7 @@ def _class_of_function(function: Any) -> type[nn.Module] | None:
     if not name:
         return None
     for kind in _TORCH_CLASSES:
-        if _is_named(name.rpartition(".")[2], kind):
+        if example_pass.is_named(name.rpartition(".")[2], kind):
             return kind  # type: ignore[no-any-return]
     return None
 
@@ -225,11 +209,6 @@ def _class_around(module: nn.Module, path: str, later_ids: set[int]) -> type[nn.
             kinds.append(type(part))
     user_kinds = [kind for kind in kinds if not kind.__module__.startswith("torch.")]
     return (user_kinds or kinds or [type(module)])[-1]
-
-
-def _put(model: nn.Module, path: str, module: nn.Module) -> None:
-    parent, _, name = path.rpartition(".")
-    setattr(model.get_submodule(parent), name, module)
 
 
 def _matcher(old: Activation) -> tuple[type[nn.Module], Callable[[nn.Module], bool]]:
@@ -381,154 +360,6 @@ def _nearest_weights(model: nn.Module, path: str) -> Tensor | None:
     if not path:
         return None
     return _nearest_weights(model, path.rpartition(".")[0])
-
-
-def _is_named(function: str, kind: type[nn.Module]) -> bool:
-    """Whether a function has the name of a class, as leaky_relu has the name of LeakyReLU."""
-    return function.replace("_", "") == kind.__name__.lower()
-
-
-class _CallSearch(TorchFunctionMode):
-    """Records calls of torch's functions that have the name of a class, outside its modules."""
-
-    def __init__(self, model: nn.Module, kind: type[nn.Module], sites: Iterable[str]) -> None:
-        super().__init__()
-        self.kind = kind
-        # Widths of the inputs of each site
-        self.widths = {path: set[int]() for path in sites if path}
-        # The modules whose forward runs, from the outermost to the innermost
-        self.running = [("", model)]
-        self.calls: dict[FunctionalCall, None] = {}
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        path, module = self.running[-1]
-        name = getattr(func, "__name__", "")
-        # Modules of the class call the function themselves.
-        if _is_named(name, self.kind) and type(module) is not self.kind:
-            self.calls[FunctionalCall(path, resolve_name(func) or name)] = None
-        return func(*args, **(kwargs or {}))
-
-    def enter(
-        self, path: str, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> None:
-        """Note that a module's forward begins; a hook before it."""
-        self.running.append((path, module))
-        x = next(iter((*args, *kwargs.values())), None)
-        if path in self.widths and isinstance(x, Tensor):
-            width = x.shape[1] if x.dim() > 1 else 1
-            self.widths[path].add(width)
-
-    def leave(self, *_: object) -> None:
-        """Note that a module's forward ends; a hook after it."""
-        self.running.pop()
-
-
-def _run(
-    model: nn.Module, kind: type[nn.Module], sites: Mapping[str, nn.Module], example: Any
-) -> tuple[tuple[FunctionalCall, ...] | None, dict[str, set[int]]]:
-    """Return the functional calls in a pass of the example, and the widths of sites' inputs."""
-    search = _CallSearch(model, kind, sites)
-    with _as_twins(model, search.widths, sites), ExitStack() as hooks:
-        for path, module in model.named_modules():
-            if isinstance(module, torch.jit.ScriptModule):  # accepts no hooks
-                continue
-            enter = partial(search.enter, path)
-            before = module.register_forward_pre_hook(enter, with_kwargs=True)
-            after = module.register_forward_hook(search.leave, always_call=True)
-            hooks.callback(before.remove)
-            hooks.callback(after.remove)
-        with search:
-            _outputs(model, example)
-
-    # Without a function of this name, there is nothing to search for.
-    functions = (*dir(torch), *dir(nn.functional))
-    if not any(_is_named(function, kind) for function in functions):
-        return None, search.widths
-    return tuple(search.calls), search.widths
-
-
-@contextmanager
-def _as_twins(
-    model: nn.Module, paths: Iterable[str], sites: Mapping[str, nn.Module]
-) -> Iterator[None]:
-    """Put a copy of each site's module at its path for a while, with hooks of its own.
-
-    A copy has the tensors of its original.
-    """
-    with ExitStack() as originals:
-        for path in paths:
-            original = sites[path]
-            originals.callback(_put, model, path, original)
-            twin = copy(original)
-            for name, value in vars(original).items():
-                if isinstance(value, dict):  # such as the dictionaries of hooks
-                    vars(twin)[name] = copy(value)
-            _put(model, path, twin)
-        yield
-
-
-def _outputs(model: nn.Module, example: Any) -> Any:
-    """Return the model's outputs for the example, both of which stay as they are."""
-    try:
-        inputs = _cloned(example)
-        arguments = inputs if isinstance(inputs, tuple) else (inputs,)
-        with evaluating(model), unchanged(model.modules()), own_generators(0):
-            return model(*arguments)
-    except Exception as error:  # the user's model may raise anything
-        raise ActlabError(
-            f"the model cannot be run on the example: {described(error)}. Give an input of the "
-            "model, or a tuple of its positional arguments"
-        ) from error
-
-
-def _cloned(values: Any) -> Any:
-    return tree_map_only(Tensor, torch.clone, values)
-
-
-def _check_in_place(model: nn.Module, sites: Mapping[str, nn.Module], example: Any) -> bool:
-    """Reject sites that change their input in place if the model also reads this input elsewhere.
-
-    A new activation does not change its input, so the model would compute something else. Returns
-    whether there were outputs to compare.
-    """
-
-    def outputs(isolated: Iterable[str]) -> list[Tensor]:
-        """Return the output tensors if the isolated sites get copies of their inputs."""
-        with ExitStack() as hooks:
-            for path in sites:  # a layer with hooks uses no fused kernel, so all sites have one
-                hook = _with_copies if path in isolated else _without_copies
-                site = model.get_submodule(path)
-                handle = site.register_forward_pre_hook(hook, with_kwargs=True)
-                hooks.callback(handle.remove)
-            values = tree_leaves(_outputs(model, example))
-        return [value.clone() for value in values if isinstance(value, Tensor)]
-
-    def is_read(isolated: Iterable[str]) -> bool:
-        """Whether an output changes because it is computed from the unchanged inputs of sites."""
-        pairs = zip(expected, outputs(isolated), strict=True)
-        return not all(torch.allclose(before, after, equal_nan=True) for before, after in pairs)
-
-    # Isolate all sites, then each alone, to name the ones whose input is read.
-    with _as_twins(model, sites, sites):
-        expected = outputs(())
-        if is_read(sites):
-            read = [path for path in sites if is_read([path])] or [*sites]
-            raise ActlabError(
-                f"{', '.join(read)}: the model also reads the input that the activation changes in "
-                "place, or does not take its result, so another activation would make another "
-                "model. Write x = self.act(x) in its forward, with a copy of x for all else"
-            )
-    return bool(expected)
-
-
-def _without_copies(module: nn.Module, args: Any, kwargs: Any) -> None:
-    pass
-
-
-def _with_copies(module: nn.Module, args: Any, kwargs: Any) -> Any:
-    return _cloned((args, kwargs))
 
 
 def _warn_in_place(sites: Mapping[str, nn.Module]) -> None:

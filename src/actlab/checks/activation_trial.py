@@ -34,8 +34,8 @@ from actlab.studies.groups import of_each_value
 from actlab.studies.plan import Run
 from actlab.tasks import Task
 from actlab.tasks.building import fault_of_learning, fault_of_made
+from actlab.tasks.evaluation import Batch
 from actlab.tasks.randomness import is_random
-from actlab.tasks.training import Batch
 
 SAMPLES = 8
 Before = tuple[Tensor, int]  # the state of an input before a call; see `state_of`

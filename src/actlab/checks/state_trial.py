@@ -24,7 +24,7 @@ from actlab.runtime.third_party import calling
 from actlab.stacking.building import build_tasks
 from actlab.studies.plan import Run
 from actlab.tasks import Task
-from actlab.tasks.training import Batch
+from actlab.tasks.evaluation import Batch
 
 Seen = dict[str, str]
 """Digests of what calls of a network take and return, in the order of the calls, by a text."""

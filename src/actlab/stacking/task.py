@@ -26,8 +26,9 @@ from actlab.stacking.network import StackedNetwork
 from actlab.stacking.slices import Slices
 from actlab.tasks import Batch, Quantity, Task
 from actlab.tasks.batches import as_batch
+from actlab.tasks.evaluation import Measured
 from actlab.tasks.quantities import with_gradients
-from actlab.tasks.training import STEP_LOSS, Measured, Training
+from actlab.tasks.training import STEP_LOSS, Training
 
 # Methods of Lightning that a stack does not call for its members. Members predict and are restored
 # without a stack.

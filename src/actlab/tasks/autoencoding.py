@@ -15,8 +15,8 @@ from actlab.networks import Autoencoder
 from actlab.optim import L2, Schedule
 from actlab.tasks.base import NetworkFactory, Task
 from actlab.tasks.batches import matching
+from actlab.tasks.evaluation import Batch
 from actlab.tasks.quantities import Quantity, takes_run_axis
-from actlab.tasks.training import Batch
 from actlab.validation import Shape, validated_but
 
 

@@ -34,6 +34,7 @@ from actlab.runtime.modules import unfuse
 from actlab.storage import checkpoints
 from actlab.tasks import building
 from actlab.tasks.batches import as_batch, targets_of
+from actlab.tasks.evaluation import Batch, Measured
 from actlab.tasks.metrics import Metrics
 from actlab.tasks.quantities import (
     Derived,
@@ -44,7 +45,7 @@ from actlab.tasks.quantities import (
 )
 from actlab.tasks.randomness import drawing, is_random
 from actlab.tasks.restoring import restored
-from actlab.tasks.training import STEP_LOSS, Batch, Measured, Training
+from actlab.tasks.training import STEP_LOSS, Training
 from actlab.validation import Count, Shape, validated_but
 
 NetworkFactory = Callable[[ActivationFactory, int, Sequence[int]], nn.Module]

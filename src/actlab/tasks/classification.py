@@ -17,8 +17,8 @@ from actlab.networks import MLP
 from actlab.optim import L2, Schedule
 from actlab.tasks.base import NetworkFactory, Task
 from actlab.tasks.batches import check_classes, class_numbers, targets_of
+from actlab.tasks.evaluation import Batch
 from actlab.tasks.quantities import Quantity, at_least_float, takes_run_axis
-from actlab.tasks.training import Batch
 from actlab.validation import Count, Shape, validated_but
 
 

@@ -6,8 +6,8 @@ from torch import Tensor
 
 from actlab.tasks.batches import class_numbers
 from actlab.tasks.classification import ClassificationTask
+from actlab.tasks.evaluation import Batch
 from actlab.tasks.quantities import Quantity, takes_run_axis
-from actlab.tasks.training import Batch
 
 
 class FrameTask(ClassificationTask):

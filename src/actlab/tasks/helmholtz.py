@@ -11,8 +11,8 @@ from torch import Tensor
 
 from actlab.tasks.base import Task
 from actlab.tasks.batches import matching
+from actlab.tasks.evaluation import Batch
 from actlab.tasks.quantities import Derived, Quantity, takes_run_axis
-from actlab.tasks.training import Batch
 
 # Frequencies of the solution along x and y
 FREQUENCIES = (1, 4)

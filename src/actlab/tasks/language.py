@@ -16,8 +16,8 @@ from actlab.networks import GPT
 from actlab.tasks.base import Task
 from actlab.tasks.batches import as_batch, class_numbers
 from actlab.tasks.classification import ClassificationTask
+from actlab.tasks.evaluation import Batch
 from actlab.tasks.quantities import Derived
-from actlab.tasks.training import Batch
 
 
 def bits(nats: Tensor) -> Tensor:

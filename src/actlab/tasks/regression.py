@@ -8,8 +8,8 @@ from torch import Tensor
 
 from actlab.tasks.base import Task
 from actlab.tasks.batches import matching, targets_of
+from actlab.tasks.evaluation import Batch
 from actlab.tasks.quantities import Derived, Quantity, takes_run_axis
-from actlab.tasks.training import Batch
 
 
 class RegressionTask(Task):
