@@ -172,7 +172,7 @@ def endless(tmp_path, monkeypatch):
     def checked(self):
         if mark.exists() and not self.pipe.poll():  # all messages before the mark have been read
             mark.unlink()
-            self._last -= 86_400.0
+            self._last_message -= 86_400.0
         check(self)
 
     monkeypatch.setattr(Worker, "_check", checked)
@@ -297,12 +297,12 @@ def test_a_worker_lives_while_data_are_prepared(tmp_path, capsys):
     file, printed = tmp_path / "there", ""
     with Worker() as worker:
         worker.ask(fit, file)
-        begun = worker._last
+        begun = worker._last_message
         while "preparing the data: " not in printed:
-            assert worker.heard() is None
+            assert worker.receive() is None
             time.sleep(0.05)
             printed += capsys.readouterr().out
-        assert worker._last > begun
+        assert worker._last_message > begun
         file.touch()
         worker.answer()
     assert printed.endswith(" s so far\n")

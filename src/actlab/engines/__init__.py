@@ -1,1 +1,1 @@
-"""Train and evaluate the runs of a study: engines, packing into stacks, recording, probes, costs."""
+"""Train and evaluate the runs of a study: workers, stacks, recording, probes, costs."""

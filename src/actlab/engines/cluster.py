@@ -36,9 +36,8 @@ if TYPE_CHECKING:
     from actlab.engines.settings import Settings
 
 ADDRESS = re.compile(r"auto|[\w.-]+:\d+|\[[0-9a-fA-F:]+\]:\d+")
-_TOKEN = (
-    "home"  # file beside the locks: whether a node has this folder, not another of the same path
-)
+# File beside the locks: a node that reads it has this folder, not another at the same path
+_TOKEN = "home"
 
 
 class Options(NamedTuple):
@@ -63,7 +62,8 @@ class Options(NamedTuple):
                 raise ActlabError(f"--{name} {value:g}: give a number from 0")
         if not self.cpus and not self.gpus:
             raise ActlabError(
-                "--cpus 0: without --gpus a job must reserve cores, else a node trains all jobs at once"
+                "--cpus 0: without --gpus a job must reserve cores, else a node trains all jobs "
+                "at once"
             )
 
 
@@ -72,7 +72,9 @@ def connected(options: Options) -> Iterator[Cluster]:
     """Yield the cluster; disconnect at the end, which ends its tasks."""
     options.check()
     ray = _ray()
-    before = signal.getsignal(signal.SIGTERM)
+
+    # Connect, and restore the handler that `ray.init` replaces
+    handler = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(
             address=options.address,
@@ -82,17 +84,19 @@ def connected(options: Options) -> Iterator[Cluster]:
         )
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
         raise ActlabError(
-            f"--cluster {options.address}: {one_line(error)}. This machine must be part of the cluster: "
-            "run `ray start --head`, or `ray start --address=HOST:PORT`"
+            f"--cluster {options.address}: {one_line(error)}. This machine must be part of the "
+            "cluster: run `ray start --head`, or `ray start --address=HOST:PORT`"
         ) from error
     finally:
-        signal.signal(signal.SIGTERM, before)  # `ray.init` replaces our handler
+        signal.signal(signal.SIGTERM, handler)
+
+    # Yield the cluster if it can train a job
     try:
         cluster = Cluster(options)
         if not cluster.room:
             raise ActlabError(
-                f"--cluster {options.address}: no node has {options.cpus:g} cores and {options.gpus:g} "
-                "accelerators: give fewer"
+                f"--cluster {options.address}: no node has {options.cpus:g} cores and "
+                f"{options.gpus:g} accelerators: give fewer"
             )
         yield cluster
     finally:
@@ -118,7 +122,11 @@ def _errors_in_words() -> Iterator[None]:
 
 
 class Cluster:
-    """The nodes of a cluster; created by `connected`."""
+    """Trains jobs on the nodes of a cluster; created by `connected`.
+
+    It starts a Ray task for each job, reports their progress, and replaces a job whose task failed
+    by smaller jobs. `Pool` does the same on one machine. Ray decides which node trains a job.
+    """
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -128,14 +136,20 @@ class Cluster:
     @property
     def room(self) -> int:
         """Number of jobs that the nodes can train at the same time."""
-        wanted = {"CPU": self.options.cpus, "GPU": self.options.gpus}
-        nodes = [node["Resources"] for node in _ray().nodes() if node["Alive"]]
-        # The small number makes up for divisions such as 0.3 / 0.1, which is less than 3.
-        rooms = (
-            min(int(n.get(k, 0) / share + 1e-9) for k, share in wanted.items() if share)
-            for n in nodes
-        )
-        return sum(rooms)
+        job_needs = {"CPU": self.options.cpus, "GPU": self.options.gpus}
+        room = 0
+        for node in _ray().nodes():
+            if not node["Alive"]:
+                continue
+
+            # The scarcest resource limits the number of jobs
+            numbers = []
+            for resource, amount in job_needs.items():
+                if amount:
+                    # The small number makes up for divisions such as 0.3 / 0.1, which is below 3.
+                    numbers.append(int(node["Resources"].get(resource, 0) / amount + 1e-9))
+            room += min(numbers)
+        return room
 
     @_errors_in_words()
     def train(
@@ -151,53 +165,73 @@ class Cluster:
         """
         if not arranged.single:
             raise ActlabError("--cluster trains each run on one device: set trainer.devices to 1")
-        ray, token = _ray(), os.urandom(8).hex()
+        ray = _ray()
+
+        # Write the file by which nodes recognise the folder
+        token = os.urandom(8).hex()
         write_atomically(root / locks.FOLDER / _TOKEN, token)
-        home = Home(str(Path.cwd()), [*sys.path], root.resolve(), token, facts(), arranged.settings)
-        amount = {"num_cpus": self.options.cpus, "num_gpus": self.options.gpus}
-        environment = {"env_vars": {HASH_SEED: "0", SAFE_PATH: OURS}}
-        # With one call a process, no task sees what code of another has left in its process.
-        options = {"max_retries": MOST_DEATHS - 1, "max_calls": 1, "runtime_env": environment}
-        task_of = ray.remote(**options, **amount)(_train).remote
-        waiting = {task_of(home, job, logger): job for job in longest_first(jobs)}
+        folder = str(Path.cwd())
+        home = Home(folder, [*sys.path], root.resolve(), token, facts(), arranged.settings)
+
+        # Start a task for each job
+        train = ray.remote(
+            num_cpus=self.options.cpus,
+            num_gpus=self.options.gpus,
+            max_retries=MOST_DEATHS - 1,
+            # With one call a process, no task sees what code of another has left in its process.
+            max_calls=1,
+            runtime_env={"env_vars": {HASH_SEED: "0", SAFE_PATH: OURS}},
+        )(_train)
+        job_of_task = {}
+        for job in longest_first(jobs):
+            job_of_task[train.remote(home, job, logger)] = job
+
+        # Wait for the tasks, and train parts of jobs that failed
         held = []
-        while waiting:
+        while job_of_task:
             signals.check()
-            ended, _ = ray.wait([*waiting], num_returns=1, timeout=locks.PAUSE)
-            pool.show([*waiting.values()], root)
+            ended, _ = ray.wait([*job_of_task], num_returns=1, timeout=locks.PAUSE)
+            pool.show([*job_of_task.values()], root)
             for task in ended:
-                job = waiting.pop(task)
-                over, parts = self._take(task, job, root)
-                held += [] if over else [job]
-                waiting |= {task_of(home, part, logger): part for part in parts}
+                job = job_of_task.pop(task)
+                is_over, parts = self._finish(task, job, root)
+                if not is_over:
+                    held.append(job)
+                for part in parts:
+                    job_of_task[train.remote(home, part, logger)] = part
+
         if self.errors:
             raise self.errors[0]
         return held
 
-    def _take(self, task: Any, job: Job, root: Path) -> tuple[bool, list[Job]]:
+    def _finish(self, task: Any, job: Job, root: Path) -> tuple[bool, list[Job]]:
         """Return whether a job whose task has ended is over, and the jobs to train in its place."""
         ray = _ray()
         kinds = ray.exceptions
         try:
-            over, said, machine = ray.get(task)
+            is_over, output, machine = ray.get(task)
         except kinds.RayTaskError as error:
+            # The code of the task raised an error
             if isinstance(error.cause, LostDeviceError):
-                return True, job.left_alone(root)
+                return True, job.unfinished_alone(root)
             self.errors.append(ActlabError(described(error.cause)))
             print(f"{job.id} is not trained further: {self.errors[-1]}", flush=True)
             return True, []
         except (kinds.WorkerCrashedError, kinds.NodeDiedError, kinds.OutOfMemoryError) as error:
+            # The process or node has died
             if isinstance(error, kinds.OutOfMemoryError) and len(job.runs) > 1:
                 return True, job.halves(root)
             reason = f"ended in {MOST_DEATHS} attempts, the last by {type(error).__name__}"
             job.fail(root, f"the process or node that trained it {reason}")
             return True, []
-        print(said, end="", flush=True)
+
+        # Show what the task printed
+        print(output, end="", flush=True)
         pool.show([job], root)
         if machine not in self.processors:
             self.processors.add(machine)
             print(f"a node has {machine}: last digits may differ", flush=True)
-        return over, []
+        return is_over, []
 
 
 class Home(NamedTuple):
@@ -214,30 +248,38 @@ class Home(NamedTuple):
     settings: Settings
 
     def check(self) -> None:
-        """Raise an ActlabError if this node has not the folder or other versions."""
-        file, host = self.root / locks.FOLDER / _TOKEN, socket.gethostname()
+        """Raise an ActlabError if this node has another folder or other versions."""
+        host = socket.gethostname()
+
+        # Compare the folder
+        file = self.root / locks.FOLDER / _TOKEN
         if not file.exists() or regular(file).read_text(encoding="utf-8") != self.token:
             raise ActlabError(
-                f"{host} does not share {self.root}: give a --runs-dir that all nodes mount at the same path"
+                f"{host} does not share {self.root}: give a --runs-dir that all nodes mount at "
+                "the same path"
             )
-        here = facts()
-        if other := [
-            f"{name} {here[name]}, not {value}"
-            for name, value in self.facts.items()
-            if here[name] != value
-        ]:
-            raise ActlabError(
-                f"{host} has {', '.join(other)}: install the versions of the first machine there"
-            )
+
+        # Compare the versions
+        node_facts = facts()
+        differences = []
+        for name, value in self.facts.items():
+            if node_facts[name] != value:
+                differences.append(f"{name} {node_facts[name]}, not {value}")
+        if differences:
+            remedy = "install the versions of the first machine there"
+            raise ActlabError(f"{host} has {', '.join(differences)}: {remedy}")
 
 
 @cache
 def facts() -> dict[str, str]:
     """Return versions, and a digest of actlab's source, by name."""
-    folder, code = Path(engines.__file__).parents[1], hashlib.sha256()
-    for file in sorted(folder.rglob("*.py")):
-        code.update(str(file.relative_to(folder)).encode() + regular(file).read_bytes())
-    return {**versions(), "actlab's source": code.hexdigest()[:12]}
+    package = Path(engines.__file__).parents[1]
+    digest = hashlib.sha256()
+    for file in sorted(package.rglob("*.py")):
+        name = str(file.relative_to(package))
+        digest.update(name.encode())
+        digest.update(regular(file).read_bytes())
+    return {**versions(), "actlab's source": digest.hexdigest()[:12]}
 
 
 def _train(home: Home, job: Job, logger: LoggerFactory | None) -> tuple[bool, str, str]:
@@ -246,13 +288,17 @@ def _train(home: Home, job: Job, logger: LoggerFactory | None) -> tuple[bool, st
     from actlab.runtime.denormals import flush_denormals
     from actlab.runtime.quiet import quiet
 
+    # Make the node like the first machine
     home.check()
     os.chdir(home.folder)
-    # For the user's own modules
-    sys.path += [folder for folder in home.path if folder not in sys.path]
+    for folder in home.path:  # for the user's own modules
+        if folder not in sys.path:
+            sys.path.append(folder)
     flush_denormals()
-    said = io.StringIO()
-    with quiet(), redirect_stdout(said):
+
+    # Train the job
+    output = io.StringIO()
+    with quiet(), redirect_stdout(output):
         home.settings.apply()
-        over = training.work(job, home.root, logger)
-    return over, said.getvalue(), hardware()
+        is_over = training.work(job, home.root, logger)
+    return is_over, output.getvalue(), hardware()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Iterable
 
 from actlab.checks.facts import Known, as_text, without
@@ -10,22 +11,28 @@ from actlab.studies.groups import by_point
 from actlab.studies.plan import Run
 
 
-def similar(runs: Iterable[Run], known: Known) -> dict[str, list[Run]]:
+def similar(runs: Iterable[Run], built_facts: Known) -> dict[str, list[Run]]:
     """Group runs that differ only in keys in which members of a stack may differ, by a digest.
 
-    A run that no other is similar to is a group of its own.
+    A run without similar runs is a group of its own.
     """
-    groups: dict[str, list[Run]] = {}
-    for alike in by_point(runs):
-        groups.setdefault(_key(alike[0], known), []).extend(alike)
-    return {
-        key: sorted(group, key=lambda run: [str(value) for value in run.point.values()])
-        for key, group in groups.items()
-    }
+    groups: dict[str, list[Run]] = defaultdict(list)
+    for seeds in by_point(runs):
+        key = _key(seeds[0], built_facts)
+        groups[key] += seeds
+    for group in groups.values():
+        group.sort(key=_values)
+    return groups
 
 
-def _key(run: Run, known: Known) -> str:
+def _values(run: Run) -> list[str]:
+    return [str(value) for value in run.point.values()]
+
+
+def _key(run: Run, built_facts: Known) -> str:
     """Return the key of a run's group, which no seed changes."""
-    facts = known.of(run)
-    common = as_text([without(run.config, facts.stackable), facts.layers, run.sources])
-    return hashlib.sha256(common.encode()).hexdigest()[:16]
+    facts = built_facts.of(run)
+    config = without(run.config, facts.stackable)
+    common = as_text([config, facts.layers, run.sources])
+    digest = hashlib.sha256(common.encode())
+    return digest.hexdigest()[:16]

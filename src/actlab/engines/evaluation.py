@@ -1,11 +1,11 @@
-"""Evaluate probes on the checkpoints of finished runs that lack their results (`studies.probe_files`)."""
+"""Evaluate probes on checkpoints of finished runs that lack results in `studies.probe_files`."""
 
 from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,7 @@ from actlab.studies.states import DIVERGED, FINISHED
 from actlab.tasks import Batch, Quantity, Task
 from actlab.tasks.restoring import as_precise_as
 
-TOGETHER = 15  # largest number of runs evaluated in one stack
+LARGEST_STACK = 15  # runs that are evaluated together
 _TRANSFERS = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
 
 
@@ -58,45 +58,75 @@ def execute(
 ) -> int:
     """Evaluate each probe on the finished runs that lack its results.
 
-    Prints a line for each checkpoint that is missing and each evaluation that failed, and returns
-    how many failed; the next start of the study tries them again. With ``wait`` the runs that other
-    processes evaluate are awaited, and evaluated if these end. A shard does not need the runs to be
-    ``locked``.
+    Prints a line for each checkpoint that is missing and each evaluation that failed. The next
+    start of the study tries these again.
+
+    Args:
+        runs: runs of the study, also unfinished ones, which are skipped.
+        root: folder of the study.
+        probes: probes from the study file.
+        wait: whether to wait for the runs that other processes evaluate, and to evaluate these
+            runs if the other processes end.
+        locked: whether to hold the locks of the runs. A shard does not need them.
+
+    Returns:
+        The number of evaluations that failed.
     """
     digests: dict[str, str | None] = {}  # of data and code: a large folder takes minutes to read
     evaluations = [_ProbeOfStudy(probe, root, digests) for probe in probes]
-    # tried: probe and id of each run that was evaluated here
-    failed, tried = (
-        0,
-        set[tuple[str, str]](),
-    )
+
+    failed = 0
+    tried = set[tuple[str, str]]()  # probe and id of each run that was evaluated here
     while True:
+        # Find the finished runs
         busy = False
-        finished = [run for run in runs if RunFolder(root, run).state.kind in (FINISHED, DIVERGED)]
+        finished = []
+        for run in runs:
+            state = RunFolder(root, run).state
+            if state.kind in (FINISHED, DIVERGED):
+                finished.append(run)
+
         for evaluation in evaluations:
+            # Leave out the runs that failed a moment ago
             name = evaluation.probe.name
-            left = [run for run in evaluation.missing(finished) if (name, run.id) not in tried]
-            for part in (
-                part for group in _groups(left, root) for part in even_parts(group, TOGETHER)
-            ):
-                with holding(root, [run.id for run in part if locked]) as held:
-                    busy = busy or not held
-                    if held:
+            untried = []
+            for run in evaluation.missing(finished):
+                if (name, run.id) not in tried:
+                    untried.append(run)
+
+            # Evaluate the parts that no other process evaluates
+            for part in _parts(untried, root):
+                ids = [run.id for run in part]
+                with holding(root, ids if locked else []) as is_held:
+                    if is_held:
                         failed += evaluation.failures(part)
-                        tried.update((name, run.id) for run in part)
+                        tried.update((name, run_id) for run_id in ids)
+                    else:
+                        busy = True
+
+        # Wait for the runs of other processes
         if not busy or not wait:
             return failed
         signals.check()
         time.sleep(PAUSE)
 
 
-def _groups(runs: Sequence[Run], root: Path) -> list[list[Run]]:
-    """Group runs that in a stack equal each alone; each other run is a group of its own."""
+def _parts(runs: Sequence[Run], root: Path) -> list[Sequence[Run]]:
+    """Split runs into stacks whose members equal the runs alone; each other run is a part."""
+    # Stack the groups in whose trial runs together equaled each alone
     stacked = [run for run in runs if _was_stacked(run, root)]
-    similar = compatibility.similar(stacked, Known())
-    together = [group for key, group in similar.items() if trials.are_equal(root, key)]
-    placed = {run.id for group in together for run in group}
-    return [*together, *([run] for run in runs if run.id not in placed)]
+    parts: list[Sequence[Run]] = []
+    grouped = set[str]()
+    for key, group in compatibility.similar(stacked, Known()).items():
+        if trials.are_equal(root, key):
+            parts += even_parts(group, LARGEST_STACK)
+            grouped.update(run.id for run in group)
+
+    # Evaluate all other runs one by one
+    for run in runs:
+        if run.id not in grouped:
+            parts.append([run])
+    return parts
 
 
 def _was_stacked(run: Run, root: Path) -> bool:
@@ -104,28 +134,42 @@ def _was_stacked(run: Run, root: Path) -> bool:
 
 
 class _ProbeOfStudy:
-    """One probe of a study; ``digests`` of data and code that are known are not computed again."""
+    """One probe of a study, on the runs that lack its results.
+
+    It writes the results of the probe. `execute` decides which runs are evaluated together, and
+    holds their locks. ``digests`` are the computed digests of data and code, to which it adds.
+    """
 
     def __init__(self, probe: ProbePart, root: Path, digests: dict[str, str | None]) -> None:
-        self.probe, self.root, self.digests = probe, root, digests
+        self.probe = probe
+        self.root = root
+        self.digests = digests
         self.evaluate = made(probe)
 
     def _request(self, run: Run) -> tuple[str, list[Any], list[Any]]:
-        """Return the probe's name, what it shall measure, and the ``version`` of its class, if any."""
-        version = getattr(find(self.probe.class_path, (object,), "probe"), "version", None)
+        """Return the probe's name, what it measures, and the ``version`` of its class, if any."""
         request = probe_files.request_of(self.probe, run.keep, self.digests)
-        return self.probe.name, request, [] if version is None else [version]
+
+        probe_class = find(self.probe.class_path, (object,), "probe")
+        version = getattr(probe_class, "version", None)
+        versions = []
+        if version is not None:
+            versions.append(version)
+        return self.probe.name, request, versions
 
     def missing(self, runs: Iterable[Run]) -> list[Run]:
         """Return the finished runs on which the probe has not been evaluated yet."""
-        return [
-            run for run in runs if not probe_files.answers(self.root / run.id, *self._request(run))
-        ]
+        missing = []
+        for run in runs:
+            request = self._request(run)
+            if not probe_files.answers(self.root / run.id, *request):
+                missing.append(run)
+        return missing
 
     def failures(self, part: Sequence[Run]) -> int:
-        """Evaluate runs of one group, whose locks are held; print what failed, and return how often."""
+        """Evaluate runs of one part, whose locks are held; print failures and return how many."""
         signals.check()
-        runs = self.missing(part)  # others may have been evaluated meanwhile
+        runs = self.missing(part)  # another process may have evaluated some meanwhile
         try:
             return self._measure(runs)
         except RunError as error:
@@ -134,79 +178,104 @@ class _ProbeOfStudy:
             raise
         except Exception as error:  # third-party activations and probes may raise anything
             fault = described(error)
-        print(
-            f"probe {self.probe.name} failed on {plural(len(runs), 'run')} such as {runs[0].id}: {fault}"
-        )
+
+        examples = f"{plural(len(runs), 'run')} such as {runs[0].id}"
+        print(f"probe {self.probe.name} failed on {examples}: {fault}")
         return 1
 
     def _measure(self, runs: Sequence[Run]) -> int:
-        """Evaluate runs of one group and write a file for each run; return how many are damaged."""
-        built = [experiments.build(run.config, self.digests) for run in runs]
+        """Evaluate runs of one part and write a file for each; return how many are damaged."""
+        experiments_of_runs = [experiments.build(run.config, self.digests) for run in runs]
+        is_stacked = _was_stacked(runs[0], self.root)
         rows: list[list[Row]] = [[] for _ in runs]
         damaged = set[int]()
-        for at in self.probe.places:
-            moments = dict[int, tuple[float, int]]()  # by index of the run
-            for r, run in enumerate(runs):
+        for place in self.probe.places:
+            # Load the weights of each run that stored them
+            moments = dict[int, tuple[float, int]]()  # epochs and updates, by index of the run
+            for index, run in enumerate(runs):
                 folder = RunFolder(self.root, run)
                 try:
-                    moment = _load(built[r], folder, at)
+                    moment = _load(experiments_of_runs[index], folder, place)
                 except DamagedError as error:
-                    damaged.add(r)
+                    damaged.add(index)
                     print(f"probe {self.probe.name} failed on {run.id}: {error}")
                     continue
-                if moment is not None:
-                    moments[r] = moment
+                if moment is None:
+                    missing = f"kept no checkpoint {folder.checkpoint_at(place).stem!r}"
+                    remedy = "train the run again to get it"
+                    print(f"probe {self.probe.name}: {run.id} {missing}; {remedy}")
                 else:
-                    lost = f"kept no checkpoint {folder.checkpoint_at(at).stem!r}; train the run again to get it"
-                    print(f"probe {self.probe.name}: {run.id} {lost}")
-            stacked = _was_stacked(runs[0], self.root)
-            some = [built[r] for r in moments]
-            for measured in _evaluated(self.evaluate, some, stacked) if some else ():
-                values = measured.values.flatten().tolist()
-                if len(values) != len(moments):
-                    raise ActlabError(
-                        f"a probe returned {len(values)} values of {measured.metric!r} for {len(moments)} runs"
-                    )
-                for (r, moment), value in zip(moments.items(), values, strict=True):
-                    rows[r].append(
-                        Row(*moment, measured.split, measured.metric, measured.condition, value)
-                    )
-        for r, run in enumerate(runs):
-            if r not in damaged:
-                probe_files.write(
-                    probe_files.file_of(self.root / run.id, *self._request(run)), rows[r]
-                )
+                    moments[index] = moment
+            if not moments:
+                continue
+
+            # Measure these runs together
+            loaded = [experiments_of_runs[index] for index in moments]
+            for measured in _evaluated(self.evaluate, loaded, is_stacked):
+                for index, row in _rows(measured, moments):
+                    rows[index].append(row)
+
+        # Write the results of each undamaged run
+        for index, run in enumerate(runs):
+            if index not in damaged:
+                request = self._request(run)
+                file = probe_files.file_of(self.root / run.id, *request)
+                probe_files.write(file, rows[index])
         return len(damaged)
 
 
-def _evaluated(evaluate: Any, built: Sequence[Experiment], stacked: bool) -> Iterable[Measured]:
-    trainer, task, data = built[0]
+def _rows(
+    measured: Measured, moments: Mapping[int, tuple[float, int]]
+) -> Iterator[tuple[int, Row]]:
+    """Yield the index and the row of each run, measured after these epochs and updates."""
+    values = measured.values.flatten().tolist()
+    if len(values) != len(moments):
+        number = f"{len(values)} values of {measured.metric!r}"
+        raise ActlabError(f"a probe returned {number} for {len(moments)} runs")
+
+    for (index, moment), value in zip(moments.items(), values, strict=True):
+        row = Row(*moment, measured.split, measured.metric, measured.condition, value)
+        yield index, row
+
+
+def _evaluated(
+    evaluate: Any, experiments_of_runs: Sequence[Experiment], stacked: bool
+) -> Iterator[Measured]:
+    """Yield what a probe measures on runs, with the data and the precision of their Trainer."""
+    # Reject hooks that probes would skip
+    trainer, task, data = experiments_of_runs[0]
     for part, hook in itertools.product((task, data), _TRANSFERS):
         if is_overridden(hook, part):
             raise ActlabError(
-                f"{type(part).__name__} changes batches in {hook}, but probes do not call this hook: "
-                "change batches in the data loader or in the network"
+                f"{type(part).__name__} changes batches in {hook}, but probes do not call this "
+                "hook: change batches in the data loader or in the network"
             )
-    built[0].attach()
+
+    # Prepare the data
+    experiments_of_runs[0].attach()
     experiments.prepare(data)
     data.setup("test")
+
+    # Move the networks, in the precision of the Trainer
     plugin = trainer.precision_plugin
-    subject = together([experiment.task for experiment in built], stacked)
-    plugin.convert_module(subject).to(trainer.strategy.root_device).eval()
-    of_batch = subject.measured
+    tasks = [experiment.task for experiment in experiments_of_runs]
+    subject = subject_of(tasks, stacked)
+    module = plugin.convert_module(subject)
+    module.to(trainer.strategy.root_device).eval()
+    measure_batch = subject.measured
 
     def measured(batch: Batch, shared: bool) -> dict[str, Quantity]:
         """Convert the batch as a Trainer of this precision does."""
         with plugin.forward_context():
-            return of_batch(plugin.convert_input(batch), shared)
+            return measure_batch(plugin.convert_input(batch), shared)
 
     subject.measured = measured  # type: ignore[method-assign]
-    mixed = plugin.forward_context() if isinstance(plugin, MixedPrecision) else nullcontext()
-    # Contexts of other precisions would change the output of data loaders
-    with (
-        torch.no_grad(),
-        mixed,
-    ):
+
+    # Contexts of other precisions would change the output of data loaders.
+    context: AbstractContextManager[Any] = nullcontext()
+    if isinstance(plugin, MixedPrecision):
+        context = plugin.forward_context()
+    with torch.no_grad(), context:
         yield from evaluate(subject, data)
 
 
@@ -220,43 +289,59 @@ class Apart(pl.LightningModule):
 
     @calling()
     def measured(self, batch: Batch, shared: bool) -> dict[str, Quantity]:
-        """Return the quantities of each run for a batch that all runs share, with values ``(R, B, *)``."""
+        """Return the quantities of each run for a shared batch, with values ``(R, B, *)``."""
         by_run = [task.measured(batch) for task in self.members]
-        return {
-            name: stacked_quantity([quantities[name] for quantities in by_run])
-            for name in by_run[0]
-        }
+        stacked = {}
+        for name in by_run[0]:
+            stacked[name] = stacked_quantity([quantities[name] for quantities in by_run])
+        return stacked
 
     def apart(self) -> Iterable[Task]:
         """Return the task of each run."""
         return self.members
 
 
-def together(tasks: Sequence[pl.LightningModule], stacked: bool) -> StackedTask | Apart:
+def subject_of(tasks: Sequence[pl.LightningModule], stacked: bool) -> StackedTask | Apart:
     """Combine tasks that were trained ``stacked``, or one task, into one subject for probes.
 
-    Sets the matmul backend of this process to that of the network. Probes may hook activations, so
-    networks without stacked forms are evaluated one after the other.
+    Sets the matmul backend of this process to the backend of the network. Probes may hook
+    activations, so networks without stacked forms are evaluated one after the other.
     """
-    ours = [task for task in tasks if isinstance(task, Task)]
-    if len(ours) < len(tasks):
-        raise ActlabError(f"probes evaluate tasks of actlab.tasks, not {type(tasks[0]).__name__}")
-    matmul.use(matmul_of(ours[0]))
-    return StackedTask(ours) if stacked and has_forms(ours[0]) else Apart(ours)
+    members = []
+    for task in tasks:
+        if not isinstance(task, Task):
+            raise ActlabError(f"probes evaluate tasks of actlab.tasks, not {type(task).__name__}")
+        members.append(task)
+
+    matmul.use(matmul_of(members[0]))
+    if stacked and has_forms(members[0]):
+        return StackedTask(members)
+    return Apart(members)
 
 
 def _load(experiment: Experiment, folder: RunFolder, at: str | int) -> tuple[float, int] | None:
-    """Load the weights of a checkpoint; return its numbers of epochs and updates, None if not kept."""
-    path, keep = folder.checkpoint_at(at), folder.run.keep
+    """Load the weights of a checkpoint; return its numbers of epochs and updates.
+
+    None if the run has no such checkpoint.
+    """
+    path = folder.checkpoint_at(at)
     if not path.exists():
         return None
     checkpoint = checkpoints.read(path, remedy=folder.remedy)
     epoch = checkpoints.epochs_of(checkpoint)
-    if at == "best" and keep.best is not None:  # must be best by the study's current rule
-        recorded = series.read(folder.metrics).get((keep.best, ""), ((), ()))
+
+    # The best checkpoint must be best by the study's current rule
+    keep = folder.run.keep
+    if at == "best" and keep.best is not None:
+        epochs, values = series.read(folder.metrics).get((keep.best, ""), ((), ()))
         name = split_name(keep.best)
-        if epoch != best_epoch(keep, (Row(e, 0, *name, v) for e, v in zip(*recorded, strict=True))):
+        rows = []
+        for recorded_epoch, value in zip(epochs, values, strict=True):
+            row = Row(recorded_epoch, 0, *name, value)
+            rows.append(row)
+        if epoch != best_epoch(keep, rows):
             return None
+
     as_precise_as(experiment.task, checkpoint)
     experiment.task.load_state_dict(checkpoint["state_dict"])
     return float(epoch), int(checkpoint["global_step"])

@@ -21,20 +21,33 @@ LoggerFactory = Callable[[Run], Any]  # creates the Lightning logger of a run
 
 
 class Shard(NamedTuple):
-    """The share of one of several starts on a folder: runs ``part``, ``part + of`` and so on."""
+    """The share of one of several starts on a folder.
 
-    part: int
-    of: int
+    It has the runs at positions ``part``, ``part + number``, ``part + 2 * number`` and so on.
+    """
+
+    part: int  # from 0
+    number: int  # of starts
 
 
 def share_of(shard: Shard | None, runs: Sequence[T]) -> Sequence[T]:
-    """Return the runs of a shard, or all of them: in turns, so that each shard has seeds of each grid point."""
-    return runs if shard is None else runs[shard.part :: shard.of]
+    """Return the runs of a shard, or all of them.
+
+    Shards take runs in turns, so that each shard has seeds of each grid point.
+    """
+    if shard is None:
+        return runs
+    return runs[shard.part :: shard.number]
 
 
 @dataclass(frozen=True)
 class Job:
-    """A stack of runs, or one run as a plain module, trained by one Trainer."""
+    """A stack of runs, or one run as a plain module, trained by one Trainer.
+
+    It knows whether its runs are over, records that they failed, and replaces itself by smaller
+    jobs. `actlab.engines.packing` decides which runs form a job, `actlab.engines.training` trains
+    it.
+    """
 
     runs: tuple[Run, ...]  # in the order of the run axis
     stacked: bool = False
@@ -47,7 +60,9 @@ class Job:
     @property
     def id(self) -> str:
         """Id of the run, or of the stack."""
-        return self.runs[0].id if len(self.runs) == 1 else stacks.id_of(self.names)
+        if len(self.runs) == 1:
+            return self.runs[0].id
+        return stacks.id_of(self.names)
 
     def folder(self, root: Path) -> Path:
         """Return the folder of a stack, which exists only during training."""
@@ -59,32 +74,41 @@ class Job:
 
     def is_over(self, root: Path) -> bool:
         """Return whether all runs have finished, or failed in this start of the study."""
-        folders = [RunFolder(root, run) for run in self.runs]
-        return all(folder.finished or folder.failure_file.exists() for folder in folders)
+        for run in self.runs:
+            folder = RunFolder(root, run)
+            if not folder.finished and not folder.failure_file.exists():
+                return False
+        return True
 
     def fail(self, root: Path, reason: str) -> None:
         """Record the unfinished runs as failed."""
-        for folder in (RunFolder(root, run) for run in self.runs):
+        for run in self.runs:
+            folder = RunFolder(root, run)
             if not folder.finished:
                 folder.fail(reason)
                 signals.report([(folder.id, 1.0)])
 
     def halves(self, root: Path) -> list[Job]:
         """Replace a stack by two, which start from scratch."""
-        return self._split(root, even_parts(self.runs, ceil(len(self.runs) / 2)))
+        size = ceil(len(self.runs) / 2)
+        return self._split(root, even_parts(self.runs, size))
 
     def alone(self, root: Path) -> list[Job]:
         """Replace a stack by its runs, which start from scratch."""
         return self._split(root, [[run] for run in self.runs])
 
-    def left_alone(self, root: Path) -> list[Job]:
+    def unfinished_alone(self, root: Path) -> list[Job]:
         """Return the runs that are not over, each alone."""
         parts = self.alone(root) if len(self.runs) > 1 else [self]
         return [part for part in parts if not part.is_over(root)]
 
     def _split(self, root: Path, parts: Iterable[Sequence[Run]]) -> list[Job]:
+        """Delete what the stack has recorded, and return a job for each part."""
         shutil.rmtree(self.folder(root), ignore_errors=True)
-        return [replace(self, runs=tuple(part)) for part in parts]
+        jobs = []
+        for part in parts:
+            jobs.append(replace(self, runs=tuple(part)))
+        return jobs
 
 
 class Arranged(NamedTuple):
@@ -93,31 +117,41 @@ class Arranged(NamedTuple):
     jobs: list[Job]
     settings: Settings  # of the processes
     single: bool  # whether each run uses a single device
-    said: list[str]  # lines to print about jobs and settings
-    devices: Sequence[
-        str
-    ] = ()  # accelerators for the processes, in turn; none: each process sees all
+    notes: list[str]  # lines to print about jobs and settings
+    devices: Sequence[str] = ()  # accelerators of the processes, in turn; without any, all see all
 
     def device_of(self, process: int) -> str | None:
         """Return the accelerator of a process; None if it sees all."""
-        return self.devices[process % len(self.devices)] if self.devices else None
+        if not self.devices:
+            return None
+        return self.devices[process % len(self.devices)]
 
-    def call(self, job: Job, *given: Any) -> tuple[Any, ...]:
-        """Return the function that trains a job, and its arguments: the job, the ``given`` and settings."""
+    def call(
+        self, job: Job, root: Path, logger: LoggerFactory | None, locked: bool
+    ) -> tuple[Any, ...]:
+        """Return the function that trains a job, and its arguments."""
         if self.single:
-            return "actlab.engines.training:work", job, *given
-        # Lightning starts a run's command again for each device, so the run has a process of its
-        # own.
-        return "actlab.engines.multi_device:work", job, *given, self.settings
+            return "actlab.engines.training:work", job, root, logger, locked
+        # Lightning starts a run's command again for each device, so the run has its own process.
+        return "actlab.engines.multi_device:work", job, root, logger, locked, self.settings
 
 
 def longest_first(jobs: Iterable[Job]) -> list[Job]:
     """Return jobs in the order in which they are trained, so that none runs alone at the end."""
-    return sorted(jobs, key=lambda job: sum(run.epochs or 1 for run in job.runs), reverse=True)
+
+    def epochs(job: Job) -> int:
+        return sum(run.epochs or 1 for run in job.runs)
+
+    return sorted(jobs, key=epochs, reverse=True)
 
 
 def even_parts(runs: Sequence[Run], size: int) -> list[Sequence[Run]]:
     """Split runs into the fewest parts of at most ``size`` runs, all about equally large."""
-    number = ceil(len(runs) / size)
-    bounds = [round(i * len(runs) / number) for i in range(number + 1)]
-    return [runs[a:b] for a, b in pairwise(bounds)]
+    total = len(runs)
+    number = ceil(total / size)
+    bounds = [round(part * total / number) for part in range(number + 1)]
+
+    parts = []
+    for start, end in pairwise(bounds):
+        parts.append(runs[start:end])
+    return parts

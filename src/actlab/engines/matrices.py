@@ -13,7 +13,10 @@ from actlab.tasks.training import Training
 
 
 class MatrixFile(Callback):
-    """Writes the latest results that are not numbers to a JSON file, after each evaluation."""
+    """Writes the latest results that are not numbers to a JSON file, after each evaluation.
+
+    Only for a run outside a study: in studies, `Recorder` writes them.
+    """
 
     tested_by_steps = True
 

@@ -1,4 +1,4 @@
-"""Train a run on several devices in a separate process: ``python -m actlab.engines.multi_device FILE``.
+"""Train a run on several devices in its own process: ``python -m actlab.engines.multi_device``.
 
 Lightning starts the process's command again for each further device. The command therefore trains
 one run and nothing else. The process, and all processes that Lightning started from it, end with
@@ -36,24 +36,29 @@ from actlab.storage.files import regular
 def work(
     job: Job, root: Path, logger: LoggerFactory | None, locked: bool, settings: Settings
 ) -> bool:
-    """Train the run of a job unless another process is training it; see `actlab.engines.training.work`.
+    """Train the run of a job unless another process trains it; see `actlab.engines.training.work`.
 
     The run has failed if its process ends without an answer.
     """
+    path = os.pathsep.join(filter(None, sys.path))
     with TemporaryDirectory() as folder:
+        # Start the process
         file = Path(folder, "job")
         file.write_bytes(pickle.dumps((job, root, settings, logger, locked)))
-        messages, theirs = Pipe(duplex=False)
+        messages, process_end = Pipe(duplex=False)
         process = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(file), str(theirs.fileno())],
+            [sys.executable, "-m", __name__, str(file), str(process_end.fileno())],
             stdin=subprocess.PIPE,  # closed by the kernel when this process ends
-            pass_fds=[theirs.fileno()],
+            pass_fds=[process_end.fileno()],
             start_new_session=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env={**os.environ, "PYTHONPATH": path},
         )
         # With this end open here, the pipe would not end with the process.
-        theirs.close()
-        kind, content = "", None
+        process_end.close()
+
+        # Receive its messages, until it ends
+        kind = ""
+        content: Any = None
         try:
             with suppress(EOFError):
                 while True:
@@ -67,6 +72,8 @@ def work(
                 # The group: Lightning has started further processes in it.
                 os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
+
+    # Act on the last message
     if kind == "error":
         raise ActlabError(content)
     if kind != "done":
@@ -75,23 +82,31 @@ def work(
     return bool(content)
 
 
-def _main(file: str, theirs: str) -> None:
-    """Train a run on its first device, or as a further rank, which records nothing."""
+def _main(file: str, pipe: str) -> None:
+    """Train a run on its first device, or as a further rank, which records nothing.
+
+    ``file`` contains the arguments of `work`, ``pipe`` is the descriptor of the end for messages.
+    """
     job, root, settings, logger, locked = pickle.loads(regular(Path(file)).read_bytes())
     threading.Thread(target=_end_with_parent, daemon=True).start()
     flush_denormals()
     with quiet():
         settings.apply()
+
+        # Further ranks only compute
         if rank() > 0:
             training.fit(job, root)
             return
-        messages: Connection = Connection(int(theirs), readable=False)
+
+        # Messages are sent by several threads
+        messages: Connection = Connection(int(pipe), readable=False)
         one_at_a_time = threading.Lock()
 
         def send(*message: Any) -> None:
             with one_at_a_time:
                 messages.send(message)
 
+        # Train the run, and send the result
         signals.tell(partial(send, signals.PROGRESS))
         live_while_preparing()
         try:

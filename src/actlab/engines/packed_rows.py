@@ -15,12 +15,14 @@ _TYPES = {"epoch": torch.float64, "step": torch.int64, "value": torch.float64}
 
 def packed(rows: Sequence[Row]) -> dict[str, Any]:
     """Return rows as tensors, with their names numbered in the order of their first rows."""
+    # Number the names
     numbers: dict[tuple[str, ...], int] = {}
     column = []
     for row in rows:
         number = numbers.setdefault(_name(row), len(numbers))
         column.append(number)
 
+    # Store each field as a tensor
     record: dict[str, Any] = {"names": list(numbers)}
     record["name"] = torch.tensor(column, dtype=torch.int64)
     for field, dtype in _TYPES.items():
@@ -31,12 +33,14 @@ def packed(rows: Sequence[Row]) -> dict[str, Any]:
 
 def unpacked(record: Mapping[str, Any]) -> list[Row]:
     """Return the rows from the output of `packed`."""
-    rows = []
     names = [_parts(name) for name in record["names"]]
     columns = [record[field].tolist() for field in ("name", *_TYPES)]
+
+    rows = []
     for number, epoch, step, value in zip(*columns, strict=True):
         split, metric, condition, loop = names[number]
-        rows.append(Row(epoch, step, split, metric, condition, value, loop))
+        row = Row(epoch, step, split, metric, condition, value, loop)
+        rows.append(row)
     return rows
 
 

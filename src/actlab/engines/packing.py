@@ -41,39 +41,62 @@ def pack(
     shard: Shard | None = None,
     todo: Sequence[Run] | None = None,
     sharing: int = 0,
-    known: Known | None = None,
+    built_facts: Known | None = None,
     untried: str = "",
 ) -> Packing:
-    """Group the runs of a study into jobs of at most ``max_stack`` runs, for a number of processes.
+    """Group the runs of a study into jobs, stacks where possible.
 
-    Only the jobs of ``shard`` are returned, by default all, and only those of ``todo``, by default
-    of all runs. Stacks have the best size for ``sharing`` processes on a device; where that is 0,
-    they are not timed. ``untried`` is why stacks were not tried: each run is a plain module.
+    Args:
+        runs: all runs of the study.
+        root: folder of the study.
+        max_stack: largest number of runs in a stack.
+        jobs: number of processes that train at the same time.
+        shard: returns only the jobs of this shard; by default all.
+        todo: returns only jobs with these runs; by default with any.
+        sharing: number of processes that share a device. Stacks then get the size that is best for
+            them; 0 leaves them untimed.
+        built_facts: the facts of the runs that were built, to which it adds.
+        untried: why stacks could not be tried: each run is then a plain module.
     """
-    left = {run.id for run in (runs if todo is None else todo) if not RunFolder(root, run).finished}
-    mine = {run.id for run in share_of(shard, runs)}
+    # Take the stacks that have begun; of several shards, one trains a stack
+    if todo is None:
+        todo = runs
+    unfinished = {run.id for run in todo if not RunFolder(root, run).finished}
+    shard_ids = {run.id for run in share_of(shard, runs)}
     packed = []
-    for job in begun(root, runs, left):
-        first = next(name for name in job.names if name in left)
-        if first in mine:  # of several shards, one trains it
+    for job in begun(root, runs, unfinished):
+        first_id = next(name for name in job.names if name in unfinished)
+        if first_id in shard_ids:
             packed.append(job)
-        left = left.difference(job.names)
+        unfinished = unfinished.difference(job.names)
 
-    known = known or Known()
-    groups = compatibility.similar((run for run in runs if run.id in left & mine), known)
-    reasons: dict[str, None] = {}
+    # Stack the other runs that are similar
+    built_facts = built_facts or Known()
+    ids_to_pack = unfinished & shard_ids
+    groups = compatibility.similar((run for run in runs if run.id in ids_to_pack), built_facts)
+    reasons: dict[str, None] = {}  # each once, in order
     for key, group in groups.items():
         signals.check()
-        alone, reason = (False, untried) if untried else form_of(root, key, group, max_stack, known)
+        stacks_of_one = False  # whether runs alone are stacks of one
+        reason = untried
+        if not untried:
+            stacks_of_one, reason = form_of(root, key, group, max_stack, built_facts)
+
+        # Choose the size of the stacks
         size = 1 if reason else min(max_stack, len(group))
         if sharing and size > 1:
-            updates = known.updates_of(group[0]) or 1
-            size = timing.best_size(group, updates, size, alone, sharing)
-            reason = "stacks save no time" if size == 1 else ""
+            updates = built_facts.updates_of(group[0]) or 1
+            size = timing.best_size(group, updates, size, stacks_of_one, sharing)
+            if size == 1:
+                reason = "stacks save no time"
         if reason and len(group) > 1:
             reasons[reason] = None
         size = for_all(len(group), size, max(1, jobs), len(groups))
-        packed += [Job(tuple(part), alone or len(part) > 1) for part in even_parts(group, size)]
+
+        # Split the group
+        for part in even_parts(group, size):
+            job = Job(tuple(part), stacked=stacks_of_one or len(part) > 1)
+            packed.append(job)
     return Packing(packed, list(reasons))
 
 
@@ -84,7 +107,7 @@ def arrange(
     max_stack: int,
     jobs: int | None,
     shard: Shard | None,
-    known: Known,
+    built_facts: Known,
     graphs: bool | None = None,
     devices: Sequence[str] = (),
     untried: str = "",
@@ -93,61 +116,78 @@ def arrange(
 
     ``devices`` are the accelerators of this machine, the best one first.
     """
-    if len({canonical([get_dotted(run.config, key) for key in _DEVICES]) for run in runs}) > 1:
+    # Check that all runs use the same devices
+    choices = {_device_settings(run.config) for run in runs}
+    if len(choices) > 1:
         raise ActlabError(
             f"the runs of a study must use the same devices: {', '.join(_DEVICES)} must not differ"
         )
-    single = known.of(todo[0]).single_device
-    per_epoch = known.updates_of(todo[0]) or 1
+
+    # Decide how many processes train
+    single = built_facts.of(todo[0]).single_device
+    per_epoch = built_facts.updates_of(todo[0]) or 1
     updates = sum((run.epochs or 1) * per_epoch for run in runs)
     settings = execution.decide(root, len(runs), updates, jobs, single, graphs, devices)
+
+    # Pack, with timed stacks where training takes long
     sharing = 0
     if updates >= execution.LONG and single:
         sharing = math.ceil(settings.jobs / max(1, len(devices)))
-    packed = pack(runs, root, max_stack, settings.jobs, shard, todo, sharing, known, untried)
-    reasons = [f"one by one instead of stacked: {reason}" for reason in packed.reasons]
+    packed = pack(runs, root, max_stack, settings.jobs, shard, todo, sharing, built_facts, untried)
+    notes = [f"one by one instead of stacked: {reason}" for reason in packed.reasons]
+
     if not single or are_numbered(todo[0].config):
         devices = ()  # each process sees all
-    return Arranged(packed.jobs, settings, single, reasons, devices)
+    return Arranged(packed.jobs, settings, single, notes, devices)
+
+
+def _device_settings(config: Mapping[str, Any]) -> str:
+    """Return the settings of a config that choose devices, as text."""
+    return canonical([get_dotted(config, key) for key in _DEVICES])
 
 
 def are_numbered(config: Mapping[str, Any]) -> bool:
     """Return whether a config numbers its devices among all."""
-    wanted = get_dotted(config, "trainer.devices")
-    return isinstance(wanted, list) or "," in str(wanted)
+    devices = get_dotted(config, "trainer.devices")
+    return isinstance(devices, list) or "," in str(devices)
 
 
 def begun(root: Path, runs: Sequence[Run], unfinished: set[str]) -> list[Job]:
     """Return the jobs of the stacks that have begun and have ``unfinished`` runs."""
-    by_id = {run.id: run for run in runs}
+    run_by_id = {run.id: run for run in runs}
     jobs = []
     for stack in stacks.begun(root):
         if unfinished.isdisjoint(stack.members):
             continue
-        if lacking := [name for name in stack.members if name not in by_id]:
-            raise ActlabError(
-                f"{stack.folder} contains {lacking[0]}, which this study no longer has: run the "
-                "study with the settings of its first start, or in another --runs-dir"
-            )
-        jobs.append(Job(tuple(by_id[name] for name in stack.members), stacked=True))
+        members = []
+        for run_id in stack.members:
+            if run_id not in run_by_id:
+                raise ActlabError(
+                    f"{stack.folder} contains {run_id}, which this study no longer has: run the "
+                    "study with the settings of its first start, or in another --runs-dir"
+                )
+            members.append(run_by_id[run_id])
+        jobs.append(Job(tuple(members), stacked=True))
     return jobs
 
 
 def form_of(
-    root: Path, key: str, group: Sequence[Run], max_stack: int, known: Known
+    root: Path, key: str, group: Sequence[Run], max_stack: int, built_facts: Known
 ) -> tuple[bool, str]:
-    """Return whether a run alone is a stack of one, and why several share no stack, or "".
+    """Return whether a run alone is a stack of one, and why several runs share no stack, or "".
 
-    The former does not depend on the group.
+    Whether a run alone is a stack of one does not depend on the group.
     """
-    facts = known.of(group[0])
+    # Try the stacked form
+    facts = built_facts.of(group[0])
     reason = facts.reason or trials.reason_against_form(root, key, group)
     if reason:
         return False, reason
     if facts.has_forms and min(len(group), max_stack) == 1:
         return True, ""
-    # The digits of a GPU depend on the number of runs anyway, and a mapped run alone would be
-    # slower.
+
+    # Try runs together. The digits of a GPU depend on the number of runs anyway, and a mapped run
+    # alone would be slower.
     reason = trials.reason_against_stack(root, key, group, exact=facts.on_cpu)
     return facts.has_forms or (facts.on_cpu and not reason), reason
 

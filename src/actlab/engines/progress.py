@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -20,16 +21,10 @@ from actlab.studies.run_folder import RunFolder
 from actlab.studies.states import FINISHED
 
 LINE_EVERY = 10.0  # seconds between lines if there is no terminal
-SPEED_OVER = (
-    1800.0  # seconds over which the speed is measured, at most; rich keeps the last 1000 updates
-)
-# Below so many seconds, times left are rounded to these
-_STEPS = (
-    (10, 1),
-    (60, 5),
-    (600, 60),
-    (3600, 300),
-)
+# Seconds over which the speed is measured, at most; rich stores the last 1000 updates
+SPEED_OVER = 1800.0
+# Below so many seconds, times left are rounded to these; longer ones to the last
+_STEPS = ((10, 1), (60, 5), (600, 60), (3600, 300), (math.inf, 600))
 
 
 @contextmanager
@@ -44,34 +39,51 @@ def phase(text: str) -> Iterator[None]:
 
 
 class Display:
-    """A progress bar on a terminal; without one, a line every `LINE_EVERY` seconds, also without progress.
+    """The progress of runs in training, with the time left and the best value so far.
 
-    The unit of the bar, and of the time left, is one epoch of one run; a run of unknown length
-    counts as one. The best value shown is that of the metric of ``select``.
+    On a terminal it is a bar; elsewhere a line every `LINE_EVERY` seconds, also without progress.
+    The bar and the time left count epochs of runs; a run of unknown length counts as one epoch. The
+    display reads the results of runs that have ended; it does not decide what happens to a run.
+
+    Args:
+        runs: the runs in training.
+        root: folder of the study.
+        select: the metric whose best value is shown.
     """
 
     def __init__(self, runs: Sequence[Run], root: Path, select: Selection) -> None:
-        self.root, self.select = root, select
+        self.root = root
+        self.select = select
         self.runs = {run.id: run for run in runs}
-        self.fractions: dict[str, float] = {}
-        self.ended, self.failed, self.done, self.latest = 0, 0, 0.0, ""
-        self.early: list[float] = []  # epochs of runs that were ended before their last one
-        self.unread: list[Run] = []  # runs that reached 1, until their results are read
-        self.best: tuple[float, str] | None = None
-        self.start = self.last_line = self.counted = time.monotonic()
+
+        # How far the runs are
+        self.fractions: dict[str, float] = {}  # by id
+        self.done = 0.0  # epochs of all runs
+        self.ended = 0  # runs
+        self.failed = 0  # runs
+        self.early: list[float] = []  # epochs of runs that ended before their last epoch
+        self.latest = ""  # run that has reported last, in words
+        self.unread: list[Run] = []  # ended runs whose results are not read yet
+        self.best: tuple[float, str] | None = None  # value and id
+
+        # When something was shown
+        self.start = time.monotonic()
+        self.last_line = self.start
+        self.counted = self.start
+
+        # The bar
         self.bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             TextColumn("{task.fields[ended]},"),
             TimeElapsedColumn(),
-            TextColumn("elapsed{task.fields[rest]}"),
+            TextColumn("elapsed{task.fields[suffix]}"),
             disable=not sys.stdout.isatty(),
             get_time=time.monotonic,
             speed_estimate_period=SPEED_OVER,
         )
-        self.bar.add_task(
-            "training", total=sum(run.epochs or 1 for run in runs), ended=self._count(), rest=""
-        )
+        epochs = sum(run.epochs or 1 for run in runs)
+        self.bar.add_task("training", total=epochs, ended=self._count(), suffix="")
         (self.task,) = self.bar.tasks
 
     def __enter__(self) -> Display:
@@ -85,25 +97,33 @@ class Display:
 
     def update(self, run: Run, fraction: float) -> None:
         """Update the completed fraction of a run, from 0 to 1."""
-        first, before = run.id not in self.fractions, self.fractions.get(run.id, 0.0)
+        is_new = run.id not in self.fractions
+        before = self.fractions.get(run.id, 0.0)
         self.fractions[run.id] = fraction
-        if before == fraction:
+        if fraction == before:
             return
+
+        # Count epochs
         gained = (fraction - before) * (run.epochs or 1)
         self.done += gained
+        has_ended = fraction >= 1
         # Trained by an earlier start, or ended early
-        if first or (fraction >= 1 and round(gained, 6) > 1):
+        if is_new or (has_ended and round(gained, 6) > 1):
             self.task.completed += gained  # unlike `update`, without effect on the speed
-        self.ended += (fraction >= 1) - (before >= 1)
-        self.unread += [run] if fraction >= 1 else []
-        epoch = f"{fraction * run.epochs:.2f}".rstrip("0").rstrip(".") if run.epochs else ""
-        self.latest = f"{run.id}, " + (
-            f"epoch {epoch} of {run.epochs}" if epoch else f"{100 * fraction:.0f} %"
-        )
+
+        # Count runs, of which one that failed may be tried again
+        if has_ended and before < 1:
+            self.ended += 1
+        elif before >= 1 and not has_ended:
+            self.ended -= 1
+        if has_ended:
+            self.unread.append(run)
+
+        self.latest = f"{run.id}, {_position(run, fraction)}"
         self._show(time.monotonic())
 
     def tick(self, parts: signals.Parts) -> None:
-        """Update the completed fractions of runs, from 0 to 1, and show the time that has passed."""
+        """Update the completed fractions of runs, from 0 to 1, and show the elapsed time."""
         for name, fraction in parts:
             if name in self.runs:  # a member of a stack may have finished in an earlier start
                 self.update(self.runs[name], fraction)
@@ -111,64 +131,94 @@ class Display:
             self._show(time.monotonic())
 
     def _show(self, now: float) -> None:
-        over = self.ended == len(self.runs)
-        # The members of a stack report one after the other
-        if over or now - self.counted >= signals.EVERY:
-            self.bar.update(self.task.id, completed=self.task.total if over else self.done)
+        """Move the bar; print a line if there is no terminal and the last line is old."""
+        is_over = self.ended == len(self.runs)
+
+        # The members of a stack report one after the other; wait for the last one
+        if is_over or now - self.counted >= signals.EVERY:
+            completed = self.task.total if is_over else self.done
+            self.bar.update(self.task.id, completed=completed)
             self.counted = now
-        rest = ("" if over else self._left()) + self._best()
-        self.bar.update(
-            self.task.id, description=self.latest or "training", ended=self._count(), rest=rest
-        )
-        if self.bar.disable and (now - self.last_line > LINE_EVERY or over):
+
+        # Describe what is being trained
+        time_left = "" if is_over else self._time_left()
+        suffix = time_left + self._best()
+        count = self._count()
+        description = self.latest or "training"
+        self.bar.update(self.task.id, description=description, ended=count, suffix=suffix)
+
+        # Without a terminal, print a line
+        if self.bar.disable and (is_over or now - self.last_line > LINE_EVERY):
             self.last_line = now
-            rest += f"; now {self.latest}" if self.latest else ""
-            passed = f"{duration(now - self.start)} elapsed"
-            print(f"{self._count()}, {passed}{rest}", flush=True)
+            if self.latest:
+                suffix += f"; now {self.latest}"
+            print(f"{count}, {duration(now - self.start)} elapsed{suffix}", flush=True)
 
     def _count(self) -> str:
         """Return how many runs have ended as text: ``4 of 6 runs ended (1 failed)``."""
-        how = f"ended ({self.failed} failed)" if self.failed else "done"
-        return f"{self.ended} of {len(self.runs)} runs {how}"
+        count = f"{self.ended} of {len(self.runs)} runs"
+        if self.failed:
+            return f"{count} ended ({self.failed} failed)"
+        return f"{count} done"
 
-    def _left(self) -> str:
-        """Return the time left as text, ``, about 5 min left``; empty before a speed was measured."""
+    def _time_left(self) -> str:
+        """Return ``, about 5 min left`` as text; empty before a speed was measured."""
         seconds = self.task.time_remaining
         if not seconds:
             return ""
-        step = next((step for limit, step in _STEPS if seconds < limit), 600)
-        return f", about {duration(max(1, round(seconds / step)) * step)} left"
+
+        step = next(step for limit, step in _STEPS if seconds < limit)
+        rounded = max(1, round(seconds / step)) * step
+        return f", about {duration(rounded)} left"
 
     def _best(self) -> str:
         """Return the best value of all finished runs as text; empty before a run has finished."""
-        for run in [*self.unread]:
+        # Read the results that were written since, shortly after the last epochs
+        for run in list(self.unread):
             folder = RunFolder(self.root, run)
-            if folder.finished:  # the result is written shortly after the last epoch
+            if folder.finished:
                 self.unread.remove(run)
-                self._update_best(folder)
+                self._read_result(folder)
             elif folder.failure_file.exists():
                 self.unread.remove(run)
-                self.failed, self.latest = self.failed + 1, f"{run.id}, failed"
+                self.failed += 1
+                self.latest = f"{run.id}, failed"
+
         if self.best is None:
             return ""
-        return f"; best {self.select.metric} {self.best[0]:.4g}: {self.best[1]}"
+        value, name = self.best
+        return f"; best {self.select.metric} {value:.4g}: {name}"
 
-    def _update_best(self, folder: RunFolder) -> None:
+    def _read_result(self, folder: RunFolder) -> None:
+        """Note whether a run ended early, and whether its value is the best one so far."""
         try:
             result = folder.result()
         except DamagedError:
             return  # reported when the table is read
+        if result["status"] != FINISHED:
+            return
+
+        # Note an early end, by early stopping for example
         epochs = folder.run.epochs or 0
         epoch = result.get("last_good_epoch", epochs)
-        if result["status"] == FINISHED and epoch < epochs:  # by early stopping, for example
+        if epoch < epochs:
             self.early.append(epoch)
             self.latest = f"{folder.id}, ended after epoch {epoch:g} of {epochs}"
-        summed = series.from_entry(result["summary"]).get((self.select.metric, ""))
-        if result["status"] != FINISHED or summed is None or not self.select.mode:
+
+        # Compare the selected value
+        summaries = series.from_entry(result["summary"])
+        summary = summaries.get((self.select.metric, ""))
+        if summary is None or not self.select.mode:
             return
-        value, sign = (
-            summed.read(self.select.at, self.select.mode),
-            -1 if self.select.mode == "max" else 1,
-        )
+        value = summary.read(self.select.at, self.select.mode)
+        sign = -1 if self.select.mode == "max" else 1
         if self.best is None or sign * value < sign * self.best[0]:
             self.best = value, folder.id
+
+
+def _position(run: Run, fraction: float) -> str:
+    """Return ``epoch 2.5 of 10``, or ``25 %`` of a run of unknown length."""
+    if not run.epochs:
+        return f"{100 * fraction:.0f} %"
+    epoch = f"{fraction * run.epochs:.2f}".rstrip("0").rstrip(".")
+    return f"epoch {epoch} of {run.epochs}"

@@ -28,21 +28,25 @@ from actlab.tasks.training import Training
 class Recorder(LoggedRows):
     """Records a run, or each run of a stack: rows and a checkpoint in every epoch, and its result.
 
-    The checkpoint contains the rows so far, so resuming requires no other file. Nothing more is
-    recorded for a run after it has diverged; a member of a stack is closed at once, and the others
-    continue. On several devices all ranks take part in saving, and rank 0 writes. ``remedy`` says
-    what to do if the checkpoint is damaged. A stack has a folder of its own for its checkpoint; run
-    folders are the same for both.
+    It decides when something is recorded. `JobRecord` holds the records, `LoggedRows` makes rows of
+    metrics, and further modules write weights, facts and unit statistics, and log.
 
-    It decides when something is recorded. `JobRecord` holds what is recorded, `LoggedRows` makes
-    rows of metrics, and modules of their own write weights, facts, unit statistics and to loggers.
+    The checkpoint contains the rows so far, so resuming requires no other file. Nothing more is
+    recorded for a run after it has diverged; a member of a stack is closed at once, and the other
+    members continue. On several devices all ranks take part in saving, and rank 0 writes.
+
+    Attributes:
+        path: folder of the checkpoint. A stack has its own; a run alone uses its run folder.
+        checkpoint: path of the checkpoint.
+        remedy: what to do if the checkpoint is damaged.
+        loggers: loggers of the members of a stack, by index.
     """
 
     def __init__(self, job: Job, root: Path) -> None:
         super().__init__([RunFolder(root, run) for run in job.runs])
         self.stacked = job.stacked
-        self.loggers: dict[int, Logger] = {}  # of the members of a stack, by index
-        self._since = 0.0
+        self.loggers: dict[int, Logger] = {}
+        self._last_time = 0.0  # of the latest epoch's end; 0 before training
 
         folder = self.record.runs[0].folder
         self.path = folder.path
@@ -58,34 +62,37 @@ class Recorder(LoggedRows):
         return self.record.state()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the state of `state_dict`; a state of other runs raises a DamagedError."""
+        """Restore the output of `state_dict`; a state of other runs raises a DamagedError."""
         self.record.restore(state_dict, self.remedy)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Delete records made after the resumed checkpoint; stop if training had ended early."""
         epoch = trainer.current_epoch
-        is_ours = isinstance(pl_module, Training)
+        has_runs = isinstance(pl_module, Training)
         for run in self.record.active_runs:
-            if epoch == 0 and is_ours:
+            if epoch == 0 and has_runs:
                 run.initial = parameters.values_of(pl_module, run.index)
+
+            # Cut the files back to the checkpoint
             if trainer.is_global_zero:
-                run.folder.rewrite(run.rows, loops=not is_ours)
+                run.folder.rewrite(run.rows, loops=not has_runs)
                 if epoch == 0:
                     self._write_curves(trainer, run, INITIAL)
                 unit_records.cut_back(run.folder, epoch)
                 stored_weights.delete_outdated_best(run)
             stored_weights.write_epoch(trainer, run, epoch)
 
+        # Stop if no run is left, or if a callback had stopped training
         is_over = not self.record.active_runs
         trainer.should_stop = self.record.stopped or trainer.should_stop or is_over
-        self._since = time.perf_counter()
+        self._last_time = time.perf_counter()
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Record the epoch of each run that has not diverged, and save the checkpoint."""
         self.add_loop(trainer, "train")
         now = time.perf_counter()
-        self.record.seconds += now - self._since
-        self._since = now
+        self.record.seconds += now - self._last_time
+        self._last_time = now
 
         # Take what was measured for all runs
         if isinstance(pl_module, Training):
@@ -117,7 +124,7 @@ class Recorder(LoggedRows):
 
     def parts(self, trainer: Trainer) -> list[tuple[str, float]]:
         """Return the completed fraction of each run in training, by id; none before training."""
-        if not self._since:
+        if not self._last_time:
             return []
         return self._fractions(trainer, epochs_done(trainer))
 
@@ -125,8 +132,9 @@ class Recorder(LoggedRows):
         """Pass the summary of the run to its loggers, before Lightning closes them."""
         run = self.record.runs[0]
         rows = run.rows if trainer.is_global_zero else []
+        diverged = run.divergence is not None
         for logger in trainer.loggers:
-            summarise(logger, rows, run.divergence is not None)
+            summarise(logger, rows, diverged)
 
     def close(self, trainer: Trainer) -> None:
         """Record how each run ended, in this start or in an earlier one that was killed.
@@ -153,14 +161,18 @@ class Recorder(LoggedRows):
         epoch = trainer.current_epoch + 1
         matrices = of_run(self.record.matrices, run.index)
         losses = of_run(self.record.sample_losses, run.index)
+
+        # Write what was measured
         if trainer.is_global_zero:
             run.folder.add_rows(run.pending)
             run.folder.keep_matrices(matrices | losses)
             unit_records.append(run.folder, epoch, unit_records.seen(trainer), run.index)
         run.rows += run.pending
+
+        # The weights may be the best ones by these rows
         stored_weights.write_epoch(trainer, run, epoch)
 
-        # Lightning has already logged the rows of a run alone.
+        # Lightning has already logged the rows of a run alone
         if run.index in self.loggers:
             log_epoch(self.loggers[run.index], run.pending, matrices)
 
@@ -177,15 +189,21 @@ class Recorder(LoggedRows):
         logger = self.loggers.get(run.index)
         if logger is not None:
             summarise(logger, run.rows, diverged)
+
+        # Write what only a complete training has
         if not diverged:
             self._write_curves(trainer, run, LEARNT)
             if self.stacked:
                 stored_weights.write(trainer, run, trainer.current_epoch, "last")
 
+        # Write the result
         facts = training_facts(trainer, self.record, run, self.stacked)
-        epoch, updates = facts["last_good_epoch"], facts["updates"]
-        units = unit_records.close(folder, epoch, updates, self.remedy)
-        folder.finish(DIVERGED if diverged else FINISHED, [*run.rows, *units], **facts)
+        epoch = facts["last_good_epoch"]
+        unit_rows = unit_records.close(folder, epoch, facts["updates"], self.remedy)
+        status = DIVERGED if diverged else FINISHED
+        folder.finish(status, [*run.rows, *unit_rows], **facts)
+
+        # Close its logger
         if logger is not None:
             del self.loggers[run.index]
             logger.finalize("failed" if diverged else "success")

@@ -26,6 +26,7 @@ def training_facts(
     epoch, updates = run.divergence or (trainer.current_epoch, trainer.global_step)
     revisions = getattr(trainer.datamodule, "revisions", {})  # type: ignore[attr-defined]
 
+    # Facts that all runs have
     facts: dict[str, Any] = {"engine": "stacked" if stacked else "sequential"}
     facts["last_good_epoch"] = epoch
     facts["updates"] = updates
@@ -38,14 +39,15 @@ def training_facts(
     # Facts that some runs have
     optional: dict[str, Any] = {}
     if not run.divergence:
-        errors = of_run(record.sampling_errors, run.index).items()
-        optional["sampling_errors"] = {name: error for name, error in errors if isfinite(error)}
+        errors = of_run(record.sampling_errors, run.index)
+        finite = {name: error for name, error in errors.items() if isfinite(error)}
+        optional["sampling_errors"] = finite
     if stacked:
         optional["stack"] = {"size": size}
     optional["initial_parameters"] = run.initial
     if isinstance(task, Training):
-        units = task.members[run.index].activations
-        optional["surrogate_gradient"] = any(map(has_surrogate_gradient, units))
+        activations = task.members[run.index].activations
+        optional["surrogate_gradient"] = any(map(has_surrogate_gradient, activations))
         optional["single_updates"] = task.single_updates
         optional["not_replayed"] = task.not_replayed
     return facts | {name: fact for name, fact in optional.items() if fact}

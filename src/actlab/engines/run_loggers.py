@@ -15,15 +15,18 @@ from actlab.tasks.metrics import log_table
 
 def log_epoch(logger: Logger, rows: Sequence[Row], matrices: Mapping[str, Any]) -> None:
     """Pass the rows and matrices of an epoch to a logger."""
+    # Collect the metrics of each step
     steps: dict[int, dict[str, float]] = {}
     for row in rows:
         metrics = steps.setdefault(row.step, {"epoch": row.epoch})
         metrics[row.logged] = row.value
 
+    # Log them
     for step, metrics in steps.items():
         logger.log_metrics(metrics, step)
     for name, values in matrices.items():
-        log_table(logger, name, values, rows[-1].step)
+        last_step = rows[-1].step
+        log_table(logger, name, values, last_step)
 
 
 def summarise(logger: object, rows: Sequence[Row], diverged: bool) -> None:
@@ -32,6 +35,7 @@ def summarise(logger: object, rows: Sequence[Row], diverged: bool) -> None:
     if not callable(log_summary):
         return
 
+    # Collect the values of each metric
     names = series.names(row.logs for row in rows)
     values: dict[str, list[float]] = {}
     for row in rows:

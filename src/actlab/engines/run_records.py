@@ -36,7 +36,8 @@ class RunRecord:
         """Whether a loss of the current epoch is not finite, which ends the run."""
         for row in self.pending:
             is_loss = row.metric == "loss" or row.metric.endswith("_loss")
-            if is_loss and not math.isfinite(row.value):
+            is_finite = math.isfinite(row.value)
+            if is_loss and not is_finite:
                 return True
         return False
 
@@ -48,7 +49,11 @@ class JobRecord:
     """
 
     def __init__(self, folders: Sequence[RunFolder]) -> None:
-        self.runs = [RunRecord(r, folder) for r, folder in enumerate(folders)]
+        self.runs: list[RunRecord] = []
+        for index, folder in enumerate(folders):
+            self.runs.append(RunRecord(index, folder))
+
+        # Of all runs together
         self.seconds = 0.0  # of training, including earlier starts
         self.stopped = False  # whether a callback has ended training
         self.scored: dict[str, int] = {}  # samples by split; see `Training.scored`
@@ -65,24 +70,33 @@ class JobRecord:
 
     def state(self) -> dict[str, Any]:
         """Return the record for the checkpoint."""
-        state: dict[str, Any] = {}
-        state["rows"] = {run.folder.id: packed(run.rows) for run in self.runs}
+        rows = {}
+        initial = []
+        for run in self.runs:
+            rows[run.folder.id] = packed(run.rows)
+            initial.append(run.initial)
+
+        state: dict[str, Any] = {"rows": rows}
         for name in _SHARED:
             state[name] = getattr(self, name)
-        state["initial"] = [run.initial for run in self.runs]
+        state["initial"] = initial
         return state
 
     def restore(self, state: Mapping[str, Any], remedy: str) -> None:
         """Restore the record of `state`; a record of other runs raises a DamagedError."""
+        # Check that the state is of these runs
         rows = state.get("rows", {})
         names = [run.folder.id for run in self.runs]
-        if [*rows] != names:
-            other = min(rows.keys() - {*names}, default="another version of actlab")
-            damage = f"the checkpoint of {names[0]} is damaged: it belongs to {other}"
+        if list(rows) != names:
+            foreign = rows.keys() - set(names)
+            owner = min(foreign, default="another version of actlab")
+            damage = f"the checkpoint of {names[0]} is damaged: it belongs to {owner}"
             raise DamagedError(f"{damage}; {remedy}")
 
+        # Restore it
         for run, initial in zip(self.runs, state["initial"], strict=True):
-            run.rows = unpacked(rows[run.folder.id])
+            record = rows[run.folder.id]
+            run.rows = unpacked(record)
             run.initial = initial
         for name in _SHARED:
             setattr(self, name, state[name])

@@ -13,29 +13,28 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from actlab.analysis.comparison import too_few_seeds
-from actlab.analysis.wording import few, plural
+from actlab.analysis.wording import plural
 from actlab.checks import configs
 from actlab.checks.cases import key_of
 from actlab.config.paths import short
 from actlab.engines import pool
+from actlab.engines.ignored_runs import ignored
 from actlab.engines.jobs import Arranged, Job, Shard, share_of
 from actlab.engines.pool import Pool
 from actlab.engines.progress import Display, phase
 from actlab.engines.settings import check_jobs
+from actlab.engines.start_messages import print_early, print_failures, print_held, summary
+from actlab.engines.stored_costs import stored_costs, uncosted
 from actlab.engines.workers import STALLED, EndedError, Inline, Worker
 from actlab.errors import ActlabError
 from actlab.runtime.machine import is_busy
 from actlab.runtime.signals import Stopped
 from actlab.stages import opening, search
-from actlab.storage.files import DamagedError
-from actlab.studies import changes, locks, opened, stacks
-from actlab.studies.formats import Cost
-from actlab.studies.groups import by_key, by_point
+from actlab.studies import locks, opened, stacks
+from actlab.studies.groups import by_point
 from actlab.studies.plan import MAX_STACK, Run, Study
-from actlab.studies.points import Point
 from actlab.studies.run_folder import RunFolder
-from actlab.studies.states import FAILED
-from actlab.studies.study_folder import COSTS, StudyFolder, timed_together
+from actlab.studies.study_folder import COSTS, StudyFolder
 
 if TYPE_CHECKING:
     from actlab.checks.facts import Known
@@ -46,30 +45,34 @@ class Engine(NamedTuple):
     """How runs are executed."""
 
     max_stack: int = MAX_STACK  # largest number of runs in one stack
-    logger: Callable[[Run], Any] | None = (
-        None  # creates a Lightning logger for a run, or a member of a stack
-    )
-    # Training processes, 0 to train in this process; by default see
-    # `actlab.engines.settings.decide`.
+    # Creates a Lightning logger for a run, or a member of a stack
+    logger: Callable[[Run], Any] | None = None
+    # Training processes, 0 to train in this process; the default is in `actlab.engines.settings`
     jobs: int | None = None
     wait: bool = False  # for runs that other processes train, and train them if these processes end
     cluster: Cluster | None = None  # trains the jobs on its nodes; by default this machine does
-    shard: Shard | None = (
-        None  # trains a share of the jobs without locks; by default all, each run locked
-    )
+    # Trains a share of the jobs without locks; by default all jobs, with each run locked
+    shard: Shard | None = None
     stalled: float = STALLED  # least seconds without progress after which a worker is ended
     graphs: bool | None = None  # whether updates are replayed as CUDA graphs; by default as stored
 
     def worker(self) -> Worker | Inline:
         """Return a worker for everything but training."""
-        return Inline() if self.jobs == 0 else Worker(stalled=self.stalled)
+        if self.jobs == 0:
+            return Inline()
+        return Worker(stalled=self.stalled)
 
 
 def run(folder: StudyFolder, engine: Engine, only: str | None = None) -> int:
     """Train every unfinished run of a study, stage by stage, and evaluate its probes.
 
-    ``only`` names a single stage to run, at the settings selected for it. Returns the number of
-    runs and evaluations that failed.
+    Args:
+        folder: the study and its folder.
+        engine: how the runs are executed.
+        only: name of a single stage to run, at the settings selected for it.
+
+    Returns:
+        The number of runs and evaluations that failed.
 
     Raises:
         ActlabError: if a config or dataset is invalid, or if the stage ``only`` cannot be run yet.
@@ -77,47 +80,76 @@ def run(folder: StudyFolder, engine: Engine, only: str | None = None) -> int:
     study = folder.study
     check_jobs(engine.jobs)
     with engine.worker() as worker:
+        # Check the study
         for line in check(study, worker):
             print(line)
         last = study.stages[-1].name if study.stages else None
-        if only in (None, last) and (line := too_few_seeds(opening.designed(folder))):
-            print(line)
+        if only in (None, last):
+            line = too_few_seeds(opening.designed(folder))
+            if line:
+                print(line)
+
+        # Check that the single stage can be run
         folder.path.mkdir(parents=True, exist_ok=True)
         if only is not None:
             opening.opened(folder).until(only)
-        names = [stage.name for stage in study.stages] or [""]
-        failed, number = 0, 0
-        tried = set[str]()
-        # Opened again after each stage, because its results decide what the next one runs.
-        while number < len((ready := opening.opened(folder)).stages):
-            stage, reached = ready.stages[number], names[number]
-            if only in (None, reached) and opens_new_files(stage, engine.stalled):
-                continue  # planned again, because these files count
-            if only in (None, reached):
-                for line in stage.study.notes[len(study.notes) :]:  # of its selection
-                    print(line, flush=True)
-                failed += Start(stage, engine, worker, tried).run(reached)
-                if number == 0 and study.stages and study.stages[0].search:
-                    for line in search.lines(stage):
-                        print(line, flush=True)
+
+        return _run_stages(folder, engine, worker, only)
+
+
+def _run_stages(
+    folder: StudyFolder, engine: Engine, worker: Worker | Inline, only: str | None
+) -> int:
+    """Run the stages of a study, or the stage ``only``; return how much failed."""
+    study = folder.study
+    names = [stage.name for stage in study.stages] or [""]
+    failed = 0
+    number = 0
+    tried = set[str]()
+    while True:
+        # Open the stages again after each, because its results decide what the next one runs
+        stages = opening.opened(folder).stages
+        if number >= len(stages):
+            break
+        stage = stages[number]
+        if only not in (None, names[number]):
             number += 1
+            continue
+
+        # New files count for what is planned: plan again
+        if opens_new_files(stage, engine.stalled):
+            continue
+
+        # Run the stage, after the notes on its selection
+        for note in stage.study.notes[len(study.notes) :]:
+            print(note, flush=True)
+        failed += Start(stage, engine, worker, tried).run(names[number])
+        if number == 0 and study.stages and study.stages[0].search:
+            for line in search.lines(stage):
+                print(line, flush=True)
+        number += 1
+
     if only is None and number < len(names):
         print(f"stage {names[number]} starts when all runs of the stages before it have ended")
     return failed
 
 
 def opens_new_files(folder: StudyFolder, stalled: float) -> bool:
-    """Find and store which files users' code opens, where that is not known; return whether there are any."""
-    known = folder.study.opened_files
-    if not (runs := opened.unknown((run for run, *_ in by_point(folder.study.runs())), known)):
+    """Find and store which files users' code opens, if unknown; return whether there are any."""
+    stored = folder.study.opened_files
+    examples = [runs[0] for runs in by_point(folder.study.runs())]
+    unknown = opened.unknown(examples, stored)
+    if not unknown:
         return False
-    found: dict[str, list[str]] = {}
-    fresh = Worker(stalled=stalled)  # which has imported no users' code
-    # Why a process ends is said where the activations are tried.
-    with phase("finding the files that your code opens"), fresh, suppress(EndedError):
-        found = fresh.call("actlab.checks.opened_files:find", runs, {*known}, folder.path)
-        folder.store(opened.FILE, {**known, **found})
-    return any(found.values())
+
+    # Ask a process that has imported no users' code. If that code ends the process, the trial of
+    # activations says why.
+    new_files: dict[str, list[str]] = {}
+    worker = Worker(stalled=stalled)
+    with phase("finding the files that your code opens"), worker, suppress(EndedError):
+        new_files = worker.call("actlab.checks.opened_files:find", unknown, {*stored}, folder.path)
+        folder.store(opened.FILE, {**stored, **new_files})
+    return any(new_files.values())
 
 
 def check(study: Study, worker: Worker | Inline) -> list[str]:
@@ -135,7 +167,12 @@ def check(study: Study, worker: Worker | Inline) -> list[str]:
 
 @dataclass
 class Start:
-    """One start of a stage, or of a study without stages."""
+    """One start of a stage, or of a study without stages.
+
+    It decides what is done with the runs of a stage, and in which order: it tries, arranges and
+    trains the unfinished runs, measures costs and evaluates probes. Workers do all of this; a
+    `Pool` or a `Cluster` trains the jobs.
+    """
 
     folder: StudyFolder  # of the stage as a study
     engine: Engine
@@ -144,18 +181,32 @@ class Start:
     tried: set[str]
 
     def run(self, name: str) -> int:
-        """Train the unfinished runs and evaluate the probes; return how many runs and evaluations failed."""
+        """Train the unfinished runs and evaluate the probes; return how much failed.
+
+        ``name`` is the name of the stage, empty for a study without stages.
+        """
         self._tidy()
-        study, path, runs = self.folder.study, self.folder.path, self.folder.runs
-        todo = [folder for folder in runs if not folder.finished]
-        todo = [f for f in todo if f.id not in self.tried or not f.failure_file.exists()]
-        where = f"{study.name}, stage {name}" if name else study.name
-        done = sum(folder.finished for folder in runs)
-        print(
-            f"{where}: {plural(len(runs), 'run')}, {done} finished, {len(todo)} to run, in {path}"
-        )
-        if line := ignored([self.folder]):
+
+        # Find the runs to train
+        runs = self.folder.runs
+        finished = 0
+        todo = []
+        for folder in runs:
+            if folder.finished:
+                finished += 1
+            elif folder.id not in self.tried or not folder.failure_file.exists():
+                todo.append(folder)
+
+        # Say what will be done
+        study = self.folder.study
+        title = f"{study.name}, stage {name}" if name else study.name
+        counts = f"{plural(len(runs), 'run')}, {finished} finished, {len(todo)} to run"
+        print(f"{title}: {counts}, in {self.folder.path}")
+        line = ignored([self.folder])
+        if line:
             print(line)
+
+        # Train, measure and evaluate
         failed = self.train(todo) if todo else 0
         self._tidy()
         if self.engine.shard is None:
@@ -176,85 +227,79 @@ class Start:
         """Train runs, in stacks where possible; return how many runs failed."""
         self.tried.update(folder.id for folder in todo)
         devices = self._devices()  # before this process uses one
-        self.worker.call("actlab.checks.activation_trial:prepare", [folder.run for folder in todo])
+
+        # Try each activation, and leave out the runs that cannot be trained
+        runs = [folder.run for folder in todo]
+        self.worker.call("actlab.checks.activation_trial:prepare", runs)
         with phase("trying each activation on a few samples"):
-            faults, known = faults_of([folder.run for folder in todo], self.worker)
-        for folder in (folder for folder in todo if folder.id in faults):
-            folder.fail(faults[folder.id])
-        for fault, number in Counter(faults.values()).items():
-            print(
-                f"{fault.rstrip('.')}; its {number} run{'s are' if number > 1 else ' is'} left out"
-            )
-        todo = [folder for folder in todo if folder.id not in faults]
+            faults, built_facts = faults_of(runs, self.worker)
+        todo = _without_faults(todo, faults)
         if not todo:
             return len(faults)
-        arranged = self.arranged(todo, known, devices)
-        mine = {name for job in arranged.jobs for name in job.names}
-        todo = [folder for folder in todo if folder.id in mine]
+
+        # Arrange the other runs in jobs; of several shards, this one trains some of them
+        arranged = self.arranged(todo, built_facts, devices)
+        arranged_ids = set[str]()
+        for job in arranged.jobs:
+            arranged_ids.update(job.names)
+        todo = [folder for folder in todo if folder.id in arranged_ids]
         for folder in todo:
             folder.try_again()
-        for line in arranged.said:
+        for line in arranged.notes:
             print(line)
         if isinstance(self.worker, Worker):  # it may hold memory of an accelerator
             self.worker.end()
             self.worker.settings = arranged.settings  # for costs, which start it again
-        sizes = [len(job.runs) for job in arranged.jobs if len(job.runs) > 1]
-        some = f", {sum(sizes)} of them" if sum(sizes) < len(todo) else ""
-        stacked = f"{some} in {plural(len(sizes), 'stack')}" if sizes else ""
-        workplace = f", {arranged.settings.jobs} processes" if arranged.settings.jobs > 1 else ""
-        print(f"training {plural(len(todo), 'run')}{stacked}{workplace}", flush=True)
-        with Display(
-            [folder.run for folder in todo], self.folder.path, self.folder.study.select
-        ) as display:
-            train = self._engine(arranged)
-            busy = train(arranged.jobs)
-            while busy and (self.engine.wait or self.engine.cluster):
-                busy = train(pool.freed(busy, self.folder.path))
-        if busy:
-            number = sum(len(job.runs) for job in busy)
-            print(
-                f"{plural(number, 'run')} {'is' if number == 1 else 'are'} being trained by another process; "
-                "start the study again when it has ended, or wait for it with --wait"
-            )
-        if display.early:
-            after = " to ".join(
-                f"{epoch:g}" for epoch in sorted({min(display.early), max(display.early)})
-            )
-            print(
-                f"{plural(len(display.early), 'run')} ended before the last epoch, after epoch {after}"
-            )
-        states = {folder.id: folder.state for folder in todo}
-        failed = {name: state.reason for name, state in states.items() if state.kind == FAILED}
-        for name, failure in failed.items():
-            print(f"{name} failed: {failure}")
-        return len(faults) + len(failed)
 
-    def arranged(self, todo: Sequence[RunFolder], known: Known, devices: Sequence[str]) -> Arranged:
-        """Return how the runs are trained; as plain modules if trying a stack has ended the worker."""
-        engine, root, runs = self.engine, self.folder.path, self.folder.study.planned()
-        jobs = engine.jobs if engine.cluster is None else engine.jobs or max(2, engine.cluster.room)
-        given = (
-            runs,
+        # Train them
+        print(summary(len(todo), arranged), flush=True)
+        runs = [folder.run for folder in todo]
+        with Display(runs, self.folder.path, self.folder.study.select) as display:
+            train = self._train_function(arranged)
+            held = train(arranged.jobs)
+            while held and (self.engine.wait or self.engine.cluster):
+                unfinished = pool.wait_for(held, self.folder.path)
+                held = train(unfinished)
+
+        # Say how they ended
+        print_held(held)
+        print_early(display.early)
+        return len(faults) + print_failures(todo)
+
+    def arranged(
+        self, todo: Sequence[RunFolder], built_facts: Known, devices: Sequence[str]
+    ) -> Arranged:
+        """Return how the runs are trained: as plain modules if trying a stack ended the worker."""
+        engine = self.engine
+        root = self.folder.path
+        jobs = engine.jobs
+        if engine.cluster is not None and not jobs:
+            jobs = max(2, engine.cluster.room)
+        arrange = partial(
+            self.worker.call,
+            "actlab.engines.packing:arrange",
+            self.folder.study.planned(),
             [folder.run for folder in todo],
             root,
             engine.max_stack,
             jobs,
             engine.shard,
-            known,
+            built_facts,
+            engine.graphs,
+            devices,
         )
-        plan = partial(self.worker.call, "actlab.engines.packing:arrange", *given)
+
+        # One start decides at a time. Shards, whose file systems may have no locks, do not wait.
         deciding = nullcontext() if engine.shard else locks.alone(root, locks.DECIDING)
         with deciding, phase("trying stacks against runs alone"):
             try:
-                arranged: Arranged = plan(engine.graphs, devices)
+                arranged: Arranged = arrange()
             except EndedError as ended:
-                arranged = plan(
-                    engine.graphs, devices, f"the process that tried stacks {ended.how}"
-                )
+                arranged = arrange(f"the process that tried stacks {ended.how}")
         return arranged
 
     def _devices(self) -> list[str]:
-        """Return the accelerators, which the worker then sees in this order, by falling free memory."""
+        """Return the accelerators by falling free memory; the worker then sees this order."""
         if isinstance(self.worker, Inline):
             return []
         names: list[str] = self.worker.call("actlab.runtime.devices:accelerators")
@@ -263,91 +308,103 @@ class Start:
             self.worker.device = ",".join(names)
         return names
 
-    def _engine(self, arranged: Arranged) -> Callable[[Sequence[Job]], list[Job]]:
-        """Return what trains jobs, and returns those that other starts are training."""
-        engine, root, locked = self.engine, self.folder.path, self.engine.shard is None
+    def _train_function(self, arranged: Arranged) -> Callable[[Sequence[Job]], list[Job]]:
+        """Return what trains jobs, and returns the jobs that other starts are training."""
+        engine = self.engine
+        worker = self.worker
+        root = self.folder.path
+        is_locked = engine.shard is None
         if engine.cluster is not None:
             return partial(engine.cluster.train, arranged, root=root, logger=engine.logger)
-        if isinstance(worker := self.worker, Worker):
-            return Pool(arranged, root, engine.logger, locked, engine.stalled).train
+        if isinstance(worker, Worker):
+            return Pool(arranged, root, engine.logger, is_locked, engine.stalled).train
+
         arranged.settings.apply()
-        return lambda jobs: [
-            job for job in jobs if not worker.call(*arranged.call(job, root, engine.logger, locked))
-        ]
+
+        def train_here(jobs: Sequence[Job]) -> list[Job]:
+            held = []
+            for job in jobs:
+                call = arranged.call(job, root, engine.logger, is_locked)
+                is_over = worker.call(*call)
+                if not is_over:
+                    held.append(job)
+            return held
+
+        return train_here
 
     def measure(self) -> int:
-        """Measure the costs of all grid points unless they are known; return 1 if that failed, else 0."""
+        """Measure the costs of all grid points unless they are known; return how much failed."""
         study = self.folder.study
         with locks.alone(self.folder.path, locks.MEASURING):
-            if not (unknown := uncosted(self.folder)):
+            runs = uncosted(self.folder)
+            if not runs:
                 return 0
+
+            # Measure
             tuned = [key for key in study.select.tune if short(key) == "lr"]
+            rounds = 1 if study.smoke else None
             with phase("measuring the time and memory of an update"):
-                rounds = 1 if study.smoke else None
-                measured = measure_costs(self.worker, unknown, study, tuned, rounds)
-            if how := busy(measured):
+                measured = measure_costs(self.worker, runs, study, tuned, rounds)
+
+            # Store the costs, unless other programs disturbed them
+            load = busy(measured)
+            if load:
                 print(
-                    f"costs are left out: other programs kept the machine busy ({how}); the same command "
-                    "measures them again when it is idle"
+                    f"costs are left out: other programs kept the machine busy ({load}); the same "
+                    "command measures them again when it is idle"
                 )
                 return 0
-            self.folder.store(COSTS, [*_costs(self.folder), *measured])
-        return int(not measured)
+            self.folder.store(COSTS, [*stored_costs(self.folder), *measured])
+        return 0 if measured else 1
 
     def evaluate(self) -> int:
         """Evaluate probes; return the number of evaluations that failed."""
         shard = self.engine.shard
-        mine = share_of(shard, self.folder.runs)
-        runs, probes = [folder.run for folder in mine], self.folder.study.probes
-        given = (runs, self.folder.path, probes, self.engine.wait, shard is None)
+        runs = [folder.run for folder in share_of(shard, self.folder.runs)]
         try:
-            return int(self.worker.call("actlab.engines.evaluation:execute", *given))
-        except EndedError as ended:
-            print(
-                f"the process that evaluated probes {ended.how}; start the study again for the remaining probes"
+            failed: int = self.worker.call(
+                "actlab.engines.evaluation:execute",
+                runs,
+                self.folder.path,
+                self.folder.study.probes,
+                self.engine.wait,
+                shard is None,
             )
+        except EndedError as ended:
+            remedy = "start the study again for the remaining probes"
+            print(f"the process that evaluated probes {ended.how}; {remedy}")
             return 1
+        return failed
+
+
+def _without_faults(folders: Sequence[RunFolder], faults: Mapping[str, str]) -> list[RunFolder]:
+    """Record and print the runs with faults, by id; return all other runs."""
+    trainable = []
+    for folder in folders:
+        if folder.id in faults:
+            folder.fail(faults[folder.id])
+        else:
+            trainable.append(folder)
+
+    for fault, number in Counter(faults.values()).items():
+        runs = "1 run is" if number == 1 else f"{number} runs are"
+        print(f"{fault.rstrip('.')}; its {runs} left out")
+    return trainable
 
 
 def busy(costs: Iterable[Mapping[str, Any]]) -> str:
-    """Return how busy the machine was with other programs while costs were measured; empty if it was idle."""
-    for machine in (cost.get("machine", {}) for cost in costs):
-        share, load, cores = (
-            machine.get("cpu_per_second"),
-            machine.get("load", 0),
-            machine.get("cores", 1),
-        )
+    """Return how busy the machine was with other programs during measurements; empty if idle."""
+    for cost in costs:
+        machine = cost.get("machine", {})
+        load = machine.get("load", 0)
+        cores = machine.get("cores", 1)
+        share = machine.get("cpu_per_second")
         if is_busy(load, cores, share):
-            got = "" if share is None else f", {share:.2f} s of processor time a second"
-            return f"load {load:.1f} on {cores} cores{got}"
+            description = f"load {load:.1f} on {cores} cores"
+            if share is not None:
+                description += f", {share:.2f} s of processor time a second"
+            return description
     return ""
-
-
-def uncosted(folder: StudyFolder) -> list[Run]:
-    """Return the finished runs unless the costs of all their grid points were measured together.
-
-    Points that differ only in a learning rate have the same cost.
-    """
-    if not folder.study.reference:
-        return []
-    together = [{entry["run"] for entry in entries} for entries in timed_together(_costs(folder))]
-    finished = {run.id: run.run for run in folder.runs if run.finished}
-    alike: dict[tuple[int, Point], set[str]] = {}
-    for number, group in enumerate(folder.groups):
-        for setting in group.settings:
-            priced_alike = alike.setdefault((number, setting.priced), set())
-            priced_alike.update(run.id for run in setting.runs)
-    wanted = [runs for runs in alike.values() if runs & finished.keys()]
-    known = not wanted or any(all(runs & timed for runs in wanted) for timed in together)
-    return [] if known else list(finished.values())
-
-
-def _costs(folder: StudyFolder) -> list[Cost]:
-    """Return the measured costs; empty if the file is damaged, so that costs are measured again."""
-    try:
-        return folder.costs
-    except DamagedError:
-        return []
 
 
 def measure_costs(
@@ -369,69 +426,45 @@ def measure_costs(
     return entries
 
 
-def ignored(stages: Sequence[StudyFolder]) -> str:
-    """Return a line about finished runs that share names with runs of ``stages`` but differ; empty without any.
-
-    It names the files that have changed since, and which settings differ in the first 20 of the
-    other runs.
-    """
-    runs, root = [run.run for stage in stages for run in stage.runs], stages[0].path
-    names = {run.id for run in runs}
-    alike = by_key((run.id.rpartition("-")[0], run) for run in runs)
-    unlike = [n for n in stages[0].finished() if n not in names and n.rpartition("-")[0] in alike]
-    if not unlike:
-        return ""
-
-    # Runs that use a changed file
-    now = changes.digests(runs)
-    changed = {name: changes.changed(root / name, now) for name in unlike}
-    edited = [name for name in unlike if changed[name]]
-    reasons = []
-    if edited:
-        files = dict.fromkeys(file for name in edited for file in changed[name])
-        number = plural(len(edited), "finished run")
-        reasons.append(f"{number}, because {few([*files])} has been changed since")
-
-    # All others
-    others = [name for name in unlike if not changed[name]]
-    if others:
-        planned = ((name, alike[name.rpartition("-")[0]]) for name in others[:20])
-        settings = dict.fromkeys(
-            text for name, runs in planned for text in changes.other_settings(root / name, runs)
-        )
-        why = "of other settings, data or code, or of an earlier version of actlab"
-        if settings:
-            why = f"with other settings: {few([*settings])}"
-        reasons.append(f"{plural(len(others), 'finished run')} {why}")
-
-    return f"ignored in {root}: {'; '.join(reasons)}"
-
-
 def faults_of(runs: Sequence[Run], worker: Worker | Inline) -> tuple[dict[str, str], Known]:
-    """Try each activation in each network, and build one run for each value of each grid key, before training.
+    """Try each activation in each network, and build a run for each value of each grid key.
 
-    Returns faults by run id, for activations that can be built but not trained, or that end their
-    process; and the facts of what was built. Raises `ActlabError` for an invalid config.
+    Returns:
+        Faults by run id, of activations that can be built but not trained, or that end their
+        process; and the facts of the builds.
+
+    Raises:
+        ActlabError: if a config is invalid.
     """
-    ended: dict[str, str] = {}
-    tried: list[tuple[str, str]] = []
+    deadly: dict[str, str] = {}  # faults of activations that ended their process, by case
+    tried: list[tuple[str, str]] = []  # cases and names of the activations
 
-    def note(_: str, *case: str) -> None:
-        tried.append((case[0], case[1]))
+    def note(_: str, case: str, name: str) -> None:
+        tried.append((case, name))
 
+    # Try again without the activations that ended the process
     while True:
         try:
-            faults, known = worker.call(
-                "actlab.checks.activation_trial:try_activations", runs, ended, on=note
+            faults, built_facts = worker.call(
+                "actlab.checks.activation_trial:try_activations", runs, deadly, on=note
             )
-            return {run.id: fault for run in runs if (fault := faults.get(key_of(run)))}, known
-        except EndedError as how:
+            break
+        except EndedError as ended:
             if not tried:
                 raise
-            key, name = tried[-1]
-            ended[key] = untried(name, how)
+            case, name = tried[-1]
+            deadly[case] = untried(name, ended)
+
+    # Name the runs
+    faults_by_run = {}
+    for run in runs:
+        fault = faults.get(key_of(run))
+        if fault:
+            faults_by_run[run.id] = fault
+    return faults_by_run, built_facts
 
 
 def untried(name: str, ended: EndedError) -> str:
     """Return the fault of an activation whose code has ended the process that tried it."""
-    return f"{name} cannot be tried: the process {ended.how}. An activation must return, not exit or crash"
+    rule = "An activation must return, not exit or crash"
+    return f"{name} cannot be tried: the process {ended.how}. {rule}"

@@ -57,13 +57,20 @@ def decide(
 ) -> Settings:
     """Return the settings of a start; called in a worker.
 
-    ``updates`` are those of all ``runs``. Without ``jobs`` given by the user, several runs of
-    `SEVERAL` updates have one process per accelerator, or without ``devices`` per core. Runs on
-    several devices are trained one after the other. What the user says about ``graphs`` holds from
-    this start on; else what ``root`` has stored.
+    Args:
+        root: folder of the study, which stores whether CUDA graphs are used.
+        runs: number of runs.
+        updates: number of updates of all runs.
+        jobs: number of processes that the user asks for. By default several runs of `SEVERAL`
+            updates or more have one process per accelerator, or without accelerators per core.
+        single_device: whether each run uses a single device. Runs on several devices are trained
+            one after the other.
+        graphs: what the user asks for, from this start on; by default what ``root`` has stored.
+        devices: the accelerators of this machine.
     """
     import torch
 
+    # Choose the number of processes
     number = 1 if jobs is None else jobs
     if not single_device:
         number = min(number, 1)
@@ -74,21 +81,24 @@ def decide(
     path = root / FILE
     stored = stored_json(path, _StoredSettings, _REMEDY)
     if graphs is None:
-        graphs = stored.get("graphs", _shown())
+        graphs = stored.get("graphs", _are_graphs_right())
     if stored.get("graphs") != graphs:
         write_json(path, {"graphs": graphs})
 
     return Settings(number, updates >= LONG, graphs)
 
 
-def _shown() -> bool:
+def _are_graphs_right() -> bool:
     """Return whether the accelerator of this process has shown CUDA graphs to be right."""
     import torch
 
     from actlab.runtime.devices import name_of
     from actlab.tasks.graphs import are_shown
 
-    return torch.cuda.is_available() and are_shown(name_of(torch.device("cuda")))
+    if not torch.cuda.is_available():
+        return False
+    name = name_of(torch.device("cuda"))
+    return are_shown(name)
 
 
 def check_jobs(jobs: int | None) -> None:

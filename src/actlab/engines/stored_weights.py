@@ -22,12 +22,15 @@ def write_epoch(trainer: Trainer, run: RunRecord, epoch: int) -> None:
     keep = run.folder.run.keep
     if epoch in keep.epochs:
         write(trainer, run, epoch, epoch)
-    if keep.best and best_epoch(keep, run.rows) == epoch:
+
+    is_best = keep.best and best_epoch(keep, run.rows) == epoch
+    if is_best:
         write(trainer, run, epoch, "best")
 
 
 def write(trainer: Trainer, run: RunRecord, epoch: int, at: str | int) -> None:
     """Write the weights of a run, under the names in its own task, with its trained config."""
+    # Take the weights of the run
     task = trainer.lightning_module
     if isinstance(task, StackedTask):
         state = task_state(task.network, run.index)
@@ -35,8 +38,11 @@ def write(trainer: Trainer, run: RunRecord, epoch: int, at: str | int) -> None:
     else:
         state = task.state_dict()
         config = getattr(trainer.strategy.checkpoint_io, "config", None)
+
+    # All devices take part in collecting the weights; one writes
     if trainer.is_global_zero:
-        write_weights(state, epoch, trainer.global_step, run.folder.checkpoint_at(at), config)
+        path = run.folder.checkpoint_at(at)
+        write_weights(state, epoch, trainer.global_step, path, config)
 
 
 def write_before_divergence(task: StackedTask, run: RunRecord, checkpoint: Path) -> None:
@@ -44,12 +50,14 @@ def write_before_divergence(task: StackedTask, run: RunRecord, checkpoint: Path)
     if run.divergence is None or not checkpoint.exists():
         return
     epoch, updates = run.divergence
+
+    # Read the weights of all members
     weights = {}
     for name, value in read(checkpoint)["state_dict"].items():
         if name.startswith("network."):
             weights[name.removeprefix("network.")] = value
 
-    # A copy, because the other members go on.
+    # Take the member's weights from a copy, because the other members go on
     network = copy.deepcopy(task.network).to("cpu")
     network.load_state_dict(weights)
     state = task_state(network, run.index)
@@ -61,7 +69,10 @@ def delete_outdated_best(run: RunRecord) -> None:
     """Delete ``best.ckpt`` of an epoch that is trained again, or selected by another rule."""
     keep = run.folder.run.keep
     path = run.folder.checkpoint_at("best")
-    if keep.best and path.exists() and epochs_of(read(path)) != best_epoch(keep, run.rows):
+    if not keep.best or not path.exists():
+        return
+    stored_epoch = epochs_of(read(path))
+    if stored_epoch != best_epoch(keep, run.rows):
         path.unlink()
 
 
@@ -70,15 +81,23 @@ def best_epoch(keep: Keep, rows: Iterable[Row]) -> int | None:
 
     None without a value but NaN.
     """
-    last: dict[int, float] = {}
+    # Find the last value of each epoch
+    last_values: dict[int, float] = {}
     for row in rows:
         if _is_selected(row, keep):
             # A value within an epoch counts for it; unrounded, 3.0000000000000004 would be in 4.
-            last[math.ceil(round(row.epoch, 6))] = row.value
+            epoch = math.ceil(round(row.epoch, 6))
+            last_values[epoch] = row.value
 
+    # Rank them; the earliest of equal values wins
     sign = 1 if keep.mode == "min" else -1
-    ranked = [(sign * value, epoch) for epoch, value in last.items() if not math.isnan(value)]
-    return min(ranked)[1] if ranked else None
+    ranked = [
+        (sign * value, epoch) for epoch, value in last_values.items() if not math.isnan(value)
+    ]
+    if not ranked:
+        return None
+    _, epoch = min(ranked)
+    return epoch
 
 
 def _is_selected(row: Row, keep: Keep) -> bool:

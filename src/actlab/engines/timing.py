@@ -88,8 +88,9 @@ def best_size(
 ) -> int:
     """Return the size of stacks in which runs train fastest: ``largest``, 5 or 1.
 
-    ``updates`` are those of an epoch. So many stacks fit into the memory of a GPU as processes are ``sharing`` it. Runs that train for
-    less than `WORTH` seconds are stacked untimed.
+    ``updates`` are the updates of one epoch. ``sharing`` is the number of processes that share a
+    GPU, whose memory must hold a stack of each. Runs that train for less than `WORTH` seconds are
+    stacked untimed.
     """
     # Stack short runs untimed.
     epochs = sum(run.epochs or 1 for run in runs)

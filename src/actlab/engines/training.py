@@ -1,4 +1,4 @@
-"""Train a job in a worker: hold the locks of its runs, record runs that fail, split stacks that fail.
+"""Train a job in a worker: hold the locks of its runs, record failed runs, split failed stacks.
 
 A run alone is a stack of one, or a plain module. A stack has a folder in ``stacks/`` with its
 checkpoint; `actlab.engines.packing` decides which runs form one.
@@ -18,6 +18,7 @@ from actlab.engines.jobs import Job, LoggerFactory
 from actlab.engines.recording import Recorder
 from actlab.errors import ActlabError
 from actlab.errors.messages import described
+from actlab.experiments import Experiment
 from actlab.runtime import signals
 from actlab.runtime.accidents import check_device, is_out_of_memory
 from actlab.runtime.devices import keep_freed, rank, threads
@@ -31,38 +32,48 @@ from actlab.studies.locks import holding
 
 
 def work(job: Job, root: Path, logger: LoggerFactory | None = None, locked: bool = True) -> bool:
-    """Train a job unless another process is training one of its runs; return whether the job is over.
+    """Train a job unless another process trains one of its runs; return whether the job is over.
 
     A run that has finished, or failed in this start of the study, is left as it is. A shard needs
     no locks.
     """
-    with holding(root, job.names if locked else ()) as held:
-        if held and not job.is_over(root):
-            check_sources(job)
-            left = [job]
-            while left:
-                part, parts = left.pop(0), list[Job]()
-                with _frozen():
-                    try:
-                        fit(part, root, logger)
-                    except Exception as error:  # third-party code may raise anything
-                        parts = _after(error, part, root)
-                left[:0] = [part for part in parts if not part.is_over(root)]
-        return held
+    with holding(root, job.names if locked else ()) as is_held:
+        if not is_held or job.is_over(root):
+            return is_held
+
+        check_sources(job)
+        queue = [job]
+        while queue:
+            job = queue.pop(0)
+            parts: list[Job] = []
+            with _frozen():
+                try:
+                    fit(job, root, logger)
+                except Exception as error:  # third-party code may raise anything
+                    parts = _parts_after(error, job, root)
+            queue[:0] = [part for part in parts if not part.is_over(root)]
+        return True
 
 
 def check_sources(job: Job) -> None:
-    """Check that third-party files have not changed since the runs were planned; ids contain their digests."""
-    known: dict[str, str | None] = {}
+    """Raise an ActlabError if a user's file has changed since the runs were planned.
+
+    Ids of runs contain the digests of these files.
+    """
+    digests: dict[str, str | None] = {}
     for run in job.runs:
-        now: dict[str, str | None] = {**identity.sources_of(run.config, known)}
-        for text in run.sources.keys() - now.keys():  # which the code opens
-            now[text] = contents.content_of(text, True)
-        for text in sorted(text for text in run.sources if now.get(text) != run.sources[text]):
-            name = changes.files_of(text, run.code, contents.digests_of_code(text))[0]
-            raise ActlabError(
-                f"{name} has been changed since the study began: start the study again to use it"
-            )
+        current: dict[str, str | None] = {**identity.sources_of(run.config, digests)}
+
+        # Add the files that the code opens
+        for text in run.sources.keys() - current.keys():
+            current[text] = contents.content_of(text, True)
+
+        for text in sorted(run.sources):
+            if current.get(text) != run.sources[text]:
+                code = contents.digests_of_code(text)
+                name = changes.files_of(text, run.code, code)[0]
+                remedy = "start the study again to use it"
+                raise ActlabError(f"{name} has been changed since the study began: {remedy}")
 
 
 @contextmanager
@@ -79,26 +90,31 @@ def _frozen() -> Iterator[None]:
             gc.unfreeze()
 
 
-def _after(error: Exception, job: Job, root: Path) -> list[Job]:
-    """Record runs as failed, or raise; return the parts into which a stack that has failed is split."""
+def _parts_after(error: Exception, job: Job, root: Path) -> list[Job]:
+    """Record runs as failed, or raise; return the parts into which a failed stack is split."""
     if isinstance(error, OSError):  # such as a full disk
         raise ActlabError(
             f"training stopped in {root}: {described(error)}; the same command resumes"
         ) from error
-    ours, number = isinstance(error, ActlabError), len(job.runs)
-    if number > 1 and not ours and is_out_of_memory(error):
+
+    # Halve a stack that is too large
+    is_explained = isinstance(error, ActlabError)
+    number = len(job.runs)
+    if number > 1 and not is_explained and is_out_of_memory(error):
         print(f"{number} runs in one stack do not fit into memory: trying half as many", flush=True)
         return job.halves(root)
-    reason, parts = str(error) if ours else described(error), list[Job]()
-    if number == 1 or isinstance(error, DamagedError):  # the damaged file is kept for inspection
+
+    # Of another stack, find out which members fail
+    reason = str(error) if is_explained else described(error)
+    parts: list[Job] = []
+    if number == 1 or isinstance(error, DamagedError):  # the damaged file stays for inspection
         job.fail(root, reason)
-    else:  # to find out which members fail
-        print(
-            f"a stack of {number} runs failed ({reason[:100]}); training them one by one",
-            flush=True,
-        )
+    else:
+        failure = f"a stack of {number} runs failed ({reason[:100]})"
+        print(f"{failure}; training them one by one", flush=True)
         parts = job.alone(root)
-    if not ours:
+
+    if not is_explained:
         check_device(error)  # other runs go on in another process
     return parts
 
@@ -114,29 +130,51 @@ def fit(job: Job, root: Path, logger: LoggerFactory | None = None) -> None:
         keep_freed()
         stacks.begin(recorder.path, job.names)
     try:
-        # Before the runs are built, which leaves the generators seeded.
+        # Create loggers before the runs are built, which leaves the generators seeded
         if logger:
             recorder.loggers = {run.index: logger(job.runs[run.index]) for run in unfinished}
-        configs = [run.config for run in job.runs]
-        trainer, task, data = assemble(configs, recorder, recorder.path, job.stacked)
-        if isinstance(task, StackedTask):
-            task.loggers_of = recorder.loggers
-        elif recorder.loggers:
-            trainer.logger = recorder.loggers.pop(0)
-        if isinstance(writer := trainer.strategy.checkpoint_io, AtomicCheckpointIO):
-            writer.remedy = recorder.remedy
-        resume = recorder.checkpoint if unfinished and recorder.checkpoint.exists() else None
-        if resume and "optimizer_states" not in read(resume, remedy=recorder.remedy):
-            resume = None  # weights of a run whose result was deleted
+        trainer, task, data = _built(job, recorder)
+
+        # Train the runs
+        checkpoint = _checkpoint_to_resume(recorder)
         with threads(1), signals.measured(lambda: recorder.parts(trainer)):
-            trainer.fit(task, datamodule=data, ckpt_path=resume)
+            trainer.fit(task, datamodule=data, ckpt_path=checkpoint)
         if trainer.is_global_zero:
             recorder.close(trainer)
-    finally:  # loggers of unfinished members; a later start reopens them
-        for left in recorder.loggers.values():
-            left.finalize("failed")
+    finally:
+        # Close the loggers of unfinished members, which a later start reopens
+        for unfinished_logger in recorder.loggers.values():
+            unfinished_logger.finalize("failed")
     if recorder.stacked:  # each member now has its own checkpoint
         shutil.rmtree(recorder.path, ignore_errors=True)
+
+
+def _built(job: Job, recorder: Recorder) -> Experiment:
+    """Build the runs of a job as one experiment, which the recorder and its loggers observe."""
+    configs = [run.config for run in job.runs]
+    experiment = assemble(configs, recorder, recorder.path, job.stacked)
+    trainer, task, _ = experiment
+
+    # Lightning logs for a run alone, the task for the members of a stack
+    if isinstance(task, StackedTask):
+        task.loggers_of = recorder.loggers
+    elif recorder.loggers:
+        trainer.logger = recorder.loggers.pop(0)
+
+    writer = trainer.strategy.checkpoint_io
+    if isinstance(writer, AtomicCheckpointIO):
+        writer.remedy = recorder.remedy
+    return experiment
+
+
+def _checkpoint_to_resume(recorder: Recorder) -> Path | None:
+    """Return the checkpoint of a job that was interrupted."""
+    if not recorder.record.active_runs or not recorder.checkpoint.exists():
+        return None
+    # A run whose result was deleted has only its weights there.
+    if "optimizer_states" not in read(recorder.checkpoint, remedy=recorder.remedy):
+        return None
+    return recorder.checkpoint
 
 
 @cache

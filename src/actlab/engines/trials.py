@@ -37,24 +37,32 @@ def reason_against_stack(root: Path, key: str, runs: Sequence[Run], exact: bool)
 
 def are_equal(root: Path, key: str) -> bool:
     """Return whether a trial found that runs together equal each alone."""
-    known = _stored(root).get(f"together {key}")
-    return known is not None and known["verdict"] == "agree" and known["versions"] == _here()
+    stored = _stored(root).get(f"together {key}")
+    if stored is None or stored["versions"] != _machine():
+        return False
+    return stored["verdict"] == "agree"
 
 
 def _reason(root: Path, name: str, trial: Callable[[], str | None]) -> str:
-    known = _stored(root)
-    if name not in known or known[name]["versions"] != _here():
-        try:
-            reason = trial() or ""
-        except MappingError as error:
-            reason = str(error)
-        except stack_trial.TrialError as error:  # no verdict, such as an exception: never stored
-            return str(error)
-        known[name] = StackVerdict(
-            verdict="differ" if reason else "agree", reason=reason, versions=_here()
-        )
-        write_json(root / FILE, known)
-    return known[name]["reason"]
+    """Return the reason that a trial gives, stored under its name for this machine."""
+    verdicts = _stored(root)
+    machine = _machine()
+    if name in verdicts and verdicts[name]["versions"] == machine:
+        return verdicts[name]["reason"]
+
+    # Try
+    try:
+        reason = trial() or ""
+    except MappingError as error:
+        reason = str(error)
+    except stack_trial.TrialError as error:  # no verdict, such as an exception: never stored
+        return str(error)
+
+    # Store the verdict
+    verdict: Literal["agree", "differ"] = "differ" if reason else "agree"
+    verdicts[name] = StackVerdict(verdict=verdict, reason=reason, versions=machine)
+    write_json(root / FILE, verdicts)
+    return reason
 
 
 def _stored(root: Path) -> dict[str, StackVerdict]:
@@ -62,5 +70,6 @@ def _stored(root: Path) -> dict[str, StackVerdict]:
     return stored_json(root / FILE, dict[str, StackVerdict], remedy)
 
 
-def _here() -> dict[str, str]:
+def _machine() -> dict[str, str]:
+    """Return what a verdict holds for: the versions and the processor."""
     return {**versions(), "processor": hardware()}

@@ -2,9 +2,8 @@
 
 ::
 
-    units/5.npz      after five epochs: widths of the layers, and an array of float32 for each
-    statistic units.parquet    epoch, layer (from 1), unit (from 1 in its layer), and a column for
-    each statistic
+    units/5.npz      after five epochs: widths of the layers, and a float32 array a statistic
+    units.parquet    epoch, layer (from 1), unit (from 1 in its layer), and a column a statistic
 """
 
 from __future__ import annotations
@@ -28,46 +27,63 @@ _WIDTHS = "widths of layers"  # key in the .npz file
 
 
 def seen(trainer: pl.Trainer) -> UnitValues | None:
-    """Return the unit statistics that a callback measured in this epoch; None if no callback does."""
+    """Return the unit statistics that a callback measured in this epoch; else None."""
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
-        if isinstance(values := getattr(callback, "latest", None), UnitValues):
+        values = getattr(callback, "latest", None)
+        if isinstance(values, UnitValues):
             return values
     return None
 
 
-def append(folder: RunFolder, epoch: int, values: UnitValues | None, r: int = 0) -> None:
+def append(folder: RunFolder, epoch: int, statistics: UnitValues | None, r: int = 0) -> None:
     """Write the file of an epoch for run ``r`` of a stack, if unit statistics were measured."""
-    if values is not None:
+    if statistics is None:
+        return
+
+    arrays: dict[str, Array] = {_WIDTHS: np.asarray(statistics.widths)}
+    for name, values in statistics.values.items():
         # The order of bytes is stated, because an archive may be read on another machine.
-        arrays = {name: v[r].numpy().astype("<f4") for name, v in values.values.items()}
-        with replacing(_file(folder, epoch)) as partial, partial.open("wb") as file:
-            np.savez(file, allow_pickle=False, **{_WIDTHS: np.asarray(values.widths), **arrays})
+        array = values[r].numpy()
+        arrays[name] = array.astype("<f4")
+    with replacing(_file(folder, epoch)) as partial, partial.open("wb") as file:
+        np.savez(file, allow_pickle=False, **arrays)
 
 
 def cut_back(folder: RunFolder, epoch: int) -> None:
     """Delete the files after ``epoch``, the epoch of the resumed checkpoint."""
     for file in (folder.path / UNITS_SO_FAR).glob("*.npz"):
-        if not (file.stem.isdecimal() and int(file.stem) <= epoch):
+        is_valid = file.stem.isdecimal() and int(file.stem) <= epoch
+        if not is_valid:
             file.unlink()
 
 
 def close(folder: RunFolder, epoch: int, step: int, remedy: str) -> list[Row]:
-    """Write the table of all epochs up to ``epoch``, and return rows with the statistics of the whole run.
+    """Write the table of all epochs up to ``epoch``; return rows that summarise it over epochs.
 
     Without files of unit statistics, nothing is written. A DamagedError names a damaged or missing
     file.
     """
     if not epoch or not (folder.path / UNITS_SO_FAR).exists():
         return []
-    epochs = [_read(_file(folder, number), remedy) for number in range(1, epoch + 1)]
+
+    # Join the files of all epochs
+    epochs = []
+    for number in range(1, epoch + 1):
+        file = _file(folder, number)
+        epochs.append(_read(file, remedy))
     widths = epochs[0].pop(_WIDTHS).tolist()
-    values = {name: np.stack([arrays[name] for arrays in epochs]) for name in epochs[0]}
+    values = {}
+    for name in epochs[0]:
+        values[name] = np.stack([arrays[name] for arrays in epochs])
     _write(folder.path / UNITS, widths, values)
-    varied = over_epochs(widths, values)
-    return [
-        Row(epoch, step, "units", name, condition, value)
-        for (name, condition), value in varied.items()
-    ]
+
+    # Summarise them over the epochs
+    rows = []
+    statistics = over_epochs(widths, values)
+    for (name, condition), value in statistics.items():
+        row = Row(epoch, step, "units", name, condition, value)
+        rows.append(row)
+    return rows
 
 
 def _file(folder: RunFolder, epoch: int) -> Path:
@@ -83,46 +99,71 @@ def _read(path: Path, remedy: str) -> dict[str, Array]:
 
 
 def _write(path: Path, widths: list[int], values: dict[str, Array]) -> None:
+    """Write the table of units from arrays ``(epochs, units)``."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    epochs, number = len(next(iter(values.values()))), sum(widths)
-    layers = np.repeat(np.arange(1, len(widths) + 1, dtype=np.int16), widths)
-    units = np.concatenate([np.arange(1, width + 1, dtype=np.int32) for width in widths])
+    # Number epochs, layers and units
+    first_statistic = next(iter(values.values()))
+    number_of_epochs = len(first_statistic)
+    epochs = np.arange(1, number_of_epochs + 1, dtype=np.int32)
+    layers = np.arange(1, len(widths) + 1, dtype=np.int16)
+    units = [np.arange(1, width + 1, dtype=np.int32) for width in widths]
+
+    # Put the units of all layers, epoch after epoch, in rows
     columns = {
-        "epoch": np.repeat(np.arange(1, epochs + 1, dtype=np.int32), number),
-        "layer": np.tile(layers, epochs),
-        "unit": np.tile(units, epochs),
-        **{name: array.reshape(-1) for name, array in values.items()},
+        "epoch": np.repeat(epochs, sum(widths)),
+        "layer": np.tile(np.repeat(layers, widths), number_of_epochs),
+        "unit": np.tile(np.concatenate(units), number_of_epochs),
     }
+    for name, array in values.items():
+        columns[name] = array.reshape(-1)
     with replacing(path) as partial:
-        pq.write_table(pa.table(columns), partial, compression="zstd", write_page_checksum=True)
+        table = pa.table(columns)
+        pq.write_table(table, partial, compression="zstd", write_page_checksum=True)
 
 
 def over_epochs(widths: list[int], values: dict[str, Array]) -> dict[tuple[str, str], float]:
-    """Return how unit statistics vary over epochs (ELU appendix C, both readings), by name and condition.
+    """Return how unit statistics vary over epochs, by name and condition.
+
+    Both readings of ELU's appendix C, here for the statistic ``median``:
 
     - ``variance_of_medians``: variance over epochs of each unit's median, averaged over the units
-        of a layer.
+      of a layer.
     - ``variance_of_changes_of_medians``: the same for the changes of the median from epoch to
-        epoch.
+      epoch.
     - ``always_zero_medians``: share of units in a layer whose median is 0 in every epoch.
 
-    The same for each other statistic, such as ``mean``. Conditions are ``layer=1``; quartiles of
-    both variances over the units of a layer have ``layer=1,quantile=0.25``. ``values`` are arrays
-    ``(epochs, units)``.
+    Conditions are ``layer=1``. Quartiles of both variances over the units of a layer have the
+    condition ``layer=1,quantile=0.25``.
+
+    Args:
+        widths: number of units of each layer.
+        values: arrays ``(epochs, units)`` by statistic.
     """
-    varied: dict[tuple[str, str], float] = {}
+    results: dict[tuple[str, str], float] = {}
     edges = np.cumsum([0, *widths])
     for name, array in values.items():
         for layer, (start, end) in enumerate(pairwise(edges), 1):
-            of_layer, where = array[:, start:end].astype(np.float64), f"layer={layer}"
-            varied[f"always_zero_{name}s", where] = float((of_layer == 0).all(0).mean())
-            for kind, series in (("", of_layer), ("changes_of_", np.diff(of_layer, axis=0))):
-                if len(series) > 1:
-                    variances = series.var(0, ddof=1)
-                    varied[f"variance_of_{kind}{name}s", where] = float(variances.mean())
-                    for q in (0.25, 0.5, 0.75):
-                        value = float(np.quantile(variances, q))
-                        varied[f"variance_of_{kind}{name}s", f"{where},quantile={q}"] = value
-    return varied
+            condition = f"layer={layer}"
+            layer_values = array[:, start:end].astype(np.float64)
+
+            # The share of units that are 0 in every epoch
+            always_zero = (layer_values == 0).all(0)
+            share = float(always_zero.mean())
+            results[f"always_zero_{name}s", condition] = share
+
+            # The variance of the values themselves, and of their changes
+            changes = np.diff(layer_values, axis=0)
+            series = {f"{name}s": layer_values, f"changes_of_{name}s": changes}
+            for kind, over_time in series.items():
+                if len(over_time) < 2:
+                    continue
+                metric = f"variance_of_{kind}"
+                variances = over_time.var(0, ddof=1)
+                mean = float(variances.mean())
+                results[metric, condition] = mean
+                for q in (0.25, 0.5, 0.75):
+                    quantile = float(np.quantile(variances, q))
+                    results[metric, f"{condition},quantile={q}"] = quantile
+    return results

@@ -36,13 +36,13 @@ PATIENCE = 5.0  # seconds that a worker may take to end
 STALLED = 600.0  # least seconds without progress after which a worker is ended, and …
 GAPS = 10.0  # … as a multiple of its longest pause so far
 _PRELOADED = [
-    *(
-        "actlab.checks.cost",
-        "actlab.engines.evaluation",
-        "actlab.engines.packing",
-        "actlab.engines.training",
-    ),
-    *("actlab.datamodules", "actlab.callbacks", "pandas"),
+    "actlab.checks.cost",
+    "actlab.engines.evaluation",
+    "actlab.engines.packing",
+    "actlab.engines.training",
+    "actlab.datamodules",
+    "actlab.callbacks",
+    "pandas",
 ]
 
 
@@ -54,7 +54,8 @@ class EndedError(ActlabError):
     """
 
     def __init__(self, code: int, stalled: float = 0.0) -> None:
-        self.code, self.stalled = code, stalled
+        self.code = code
+        self.stalled = stalled
         super().__init__(f"a process of actlab {self.how} before it answered")
 
     @property
@@ -68,43 +69,44 @@ class EndedError(ActlabError):
             return f"made no progress for {self.stalled:.0f} s"
         if self.code == LOST:
             return "lost its accelerator"
-        return (
-            f"exited with code {self.code}"
-            if self.code >= 0
-            else f"was ended by signal {-self.code}"
-        )
+        if self.code < 0:
+            return f"was ended by signal {-self.code}"
+        return f"exited with code {self.code}"
 
 
 def start_server() -> None:
-    """Start loading the libraries in the process from which workers are forked; return immediately."""
+    """Start to load the libraries in the process from which workers are forked; return at once."""
     context = _context()
-    if context.get_start_method() == "forkserver":
-        context.set_forkserver_preload(_PRELOADED)
-        from multiprocessing import forkserver
+    if context.get_start_method() != "forkserver":
+        return
+    from multiprocessing import forkserver
 
-        # The server outlives the current folder, without which oneMKL ends the process. A worker
-        # moves to the folder of the process that asks.
-        with started_alike(), _without_main(), contextlib.chdir("/"):
-            forkserver.ensure_running()
+    context.set_forkserver_preload(_PRELOADED)
+    # The server outlives the current folder, without which oneMKL ends the process. A worker moves
+    # to the folder of the process that asks.
+    with started_alike(), _without_main(), contextlib.chdir("/"):
+        forkserver.ensure_running()
 
 
 def _context() -> Any:
-    """Return the start method: fork from a server if supported, because forking does not copy threads."""
-    forks = "forkserver" in mp.get_all_start_methods()
-    return mp.get_context("forkserver" if forks else "spawn")
+    """Return the start method: fork from a server where there is one, because it has no threads."""
+    if "forkserver" in mp.get_all_start_methods():
+        return mp.get_context("forkserver")
+    return mp.get_context("spawn")
 
 
 @contextlib.contextmanager
 def _without_main() -> Iterator[None]:
-    """Hide the program from `multiprocessing`, whose new processes would run it again to import it."""
-    program, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
+    """Hide the program from `multiprocessing`, whose new processes would import, and so run, it."""
+    program = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
     try:
         yield
     finally:
         sys.modules["__main__"] = program
 
 
-def _named(function: Function) -> Callable[..., Any]:
+def _imported(function: Function) -> Callable[..., Any]:
     if not isinstance(function, str):
         return function
     # A name, because the process that asks must not import what loads torch.
@@ -123,22 +125,32 @@ class Inline(contextlib.AbstractContextManager["Inline"]):
         """Return the result of a function; see `Worker.call`."""
         from actlab.runtime.denormals import flush_denormals
 
+        if on is not None:
+            args = (*args, on)
         flush_denormals()
         with quiet():
-            return _named(function)(*args, *([] if on is None else [on]))
+            return _imported(function)(*args)
 
 
 class Worker(contextlib.AbstractContextManager["Worker"]):
-    """A process that answers requests, one at a time. It starts with the first, and again after it has ended.
+    """A process that answers requests, one at a time.
 
-    ``settings`` are applied at each start. ``device`` is the accelerator that it sees, None for all
-    of them. It is ended after at least ``stalled`` seconds without progress.
+    It starts with the first request, and again with the first request after it has ended. It
+    answers, prints what the process prints, and notices that the process has died or stalled. It
+    does not repeat a request: `Pool` decides what happens to a job whose worker has ended.
+
+    Args:
+        settings: settings of the process, applied at each start.
+        device: the accelerator that the process sees, None for all of them.
+        stalled: least seconds without progress after which the process is ended.
     """
 
     def __init__(
         self, settings: Settings | None = None, device: str | None = None, stalled: float = STALLED
     ) -> None:
-        self.settings, self.device, self.stalled = settings or Settings(), device, stalled
+        self.settings = settings or Settings()
+        self.device = device
+        self.stalled = stalled
         self.process: Any = None
         start_server()
 
@@ -147,41 +159,53 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
 
     @property
     def ends(self) -> list[Any]:
-        """Handles for `multiprocessing.connection.wait`: ready on a message or when the worker has ended."""
+        """Handles for `multiprocessing.connection.wait`, ready on a message or the worker's end."""
         return [self.pipe, self.process.sentinel]
 
     def ask(self, function: Function, *args: Any, reports: bool = False) -> None:
-        """Start a function in the worker; `heard` returns its messages. See `call`."""
+        """Start a function in the worker; `receive` returns its messages. See `call`."""
         if self.process is None:
-            context = _context()
-            self.pipe, theirs = context.Pipe()
-            process = context.Process(
-                target=_serve,
-                args=(theirs, self.settings, self.device),
-                name=f"actlab-{self.device or 0}",
-            )
-            said = {"file": sys.stderr, "flush": True}
-            # A thread, because `start` waits for the server.
-            self._loading = threading.Timer(SILENT, print, ["loading torch and Lightning …"], said)
-            self._loading.daemon = True
-            self._loading.start()
-            with started_alike(), _without_main():
-                process.start()
-            self.process = process
-            # With this end open here, the pipe would not end with the worker.
-            theirs.close()
-        self._last, self._longest = time.monotonic(), 0.0
-        with contextlib.suppress(OSError):  # the worker has ended: `heard` raises the error
+            self._start()
+        self._last_message = time.monotonic()
+        self._longest_pause = 0.0
+        with contextlib.suppress(OSError):  # the worker has ended: `receive` raises the error
             self.pipe.send((function, args, reports))
 
-    def heard(self) -> tuple[Any, ...] | None:
-        """Return the next message of the worker, None if it has not sent one yet; print the worker's output.
+    def _start(self) -> None:
+        """Start the process, and after `SILENT` seconds print what this waits for."""
+        context = _context()
+        self.pipe, worker_end = context.Pipe()
+        process = context.Process(
+            target=_serve,
+            args=(worker_end, self.settings, self.device),
+            name=f"actlab-{self.device or 0}",
+        )
 
-        A message is ``("done", result)``, or the kind and content that the function reports. An
-        ActlabError is the function's, an EndedError says that the worker has ended.
+        # A thread, because `start` waits for the server.
+        options = {"file": sys.stderr, "flush": True}
+        self._loading = threading.Timer(SILENT, print, ["loading torch and Lightning …"], options)
+        self._loading.daemon = True
+        self._loading.start()
+        with started_alike(), _without_main():
+            process.start()
+        self.process = process
+
+        # With this end open here, the pipe would not end with the worker.
+        worker_end.close()
+
+    def receive(self) -> tuple[Any, ...] | None:
+        """Return the next message of the worker, None without a new one; print the worker's output.
+
+        A message is ``("done", result)``, or the kind and content that the function reports.
+
+        Raises:
+            EndedError: if the worker has ended.
+            ActlabError: if the function has raised it.
         """
         signals.check()
-        try:  # read the last messages of a worker before its end
+
+        # Read the last messages of a worker before its end
+        try:
             if not self.pipe.poll():
                 self._check()
                 return None
@@ -189,27 +213,33 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
         except (EOFError, OSError):
             raise EndedError(self._close()) from None
         self._loading.cancel()
+
+        # Note how long the worker was silent
         now = time.monotonic()
-        self._longest, self._last = max(self._longest, now - self._last), now
+        self._longest_pause = max(self._longest_pause, now - self._last_message)
+        self._last_message = now
+
+        # Act on the message, or return it
         if kind == "last":
             self._close()
-            return ("done", *content)
+            return "done", *content
         if kind == "error":
             raise ActlabError(content[0])
-        if kind == "said":
+        if kind == "output":
             print(content[0], end="", flush=True)
-        return (
-            None
-            if kind == "said" or (kind == signals.PROGRESS and not content[0])
-            else (kind, *content)
-        )
+            return None
+        if kind == signals.PROGRESS and not content[0]:  # only a sign of life
+            return None
+        return kind, *content
 
     def _check(self) -> None:
         """Raise if the worker has ended; end it if it makes no progress."""
         if not self.process.is_alive() and not self.pipe.poll():
             raise EOFError
-        limit = max(self.stalled, GAPS * self._longest)
-        if time.monotonic() - self._last > limit:
+
+        limit = max(self.stalled, GAPS * self._longest_pause)
+        pause = time.monotonic() - self._last_message
+        if pause > limit:
             self.process.kill()
             raise EndedError(self._close(), stalled=limit)
 
@@ -217,7 +247,7 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
         """Call a function in the worker and return its result; the arguments are pickled.
 
         With ``on`` its last argument is a ``report`` for messages, and ``on`` is called with the
-        kind and content of each. Raises as `heard` does.
+        kind and content of each. Raises as `receive` does.
         """
         self.ask(function, *args, reports=on is not None)
         return self.answer(on)
@@ -225,7 +255,7 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
     def answer(self, on: Report | None = None) -> Any:
         """Return the result of the function that was asked last; see `call`."""
         while True:
-            message = self.heard()
+            message = self.receive()
             if message is None:
                 wait(self.ends, timeout=1)
             elif message[0] == "done":
@@ -234,8 +264,9 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
                 on(*message)
 
     def _close(self) -> int:
-        """Close the pipe, wait for the worker and return its exit code; the next request starts another."""
-        process, self.process = self.process, None
+        """Close the pipe, wait for the worker and return its exit code."""
+        process = self.process
+        self.process = None
         self._loading.cancel()
         self.pipe.close()
         process.join(PATIENCE)
@@ -259,12 +290,13 @@ class ReportedOutput(io.TextIOBase):
     """Standard output of a worker: sends what is printed to the main process."""
 
     def __init__(self, report: Report) -> None:
-        self.report, self.process = report, os.getpid()
+        self.report = report
+        self.process = os.getpid()
 
     def write(self, text: str) -> int:
         """Report a text; print it in a process that was forked from the worker."""
         if os.getpid() == self.process:
-            self.report("said", text)
+            self.report("output", text)
         elif sys.__stdout__ is not None:
             sys.__stdout__.write(text)
         return len(text)
@@ -275,56 +307,75 @@ def _serve(pipe: Connection, settings: Settings, device: str | None) -> None:
 
     A worker that a request has harmed answers it and ends; the next request starts another.
     """
-    from actlab.runtime import accidents
     from actlab.runtime.denormals import flush_denormals
     from actlab.runtime.devices import VISIBLE
 
     if device is not None:
         os.environ[VISIBLE] = device  # before anything asks for devices
 
+    # End as the main process ends, and only then
     mp.set_start_method(None, force=True)  # processes of data loaders start as in a script
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _end_by_signal)
-    threading.Thread(target=_exit_with, args=(mp.parent_process(),), daemon=True).start()
+    parent = mp.parent_process()
+    threading.Thread(target=_exit_with, args=(parent,), daemon=True).start()
+
+    # Messages are sent by several threads
     one_at_a_time = threading.Lock()
 
     def report(kind: str, *content: Any) -> None:
         with one_at_a_time:
             pipe.send((kind, *content))
 
+    # Answer requests
     flush_denormals()
     signals.tell(lambda parts: report(signals.PROGRESS, parts))
     with quiet(), contextlib.redirect_stdout(ReportedOutput(report)):
         settings.apply()
         live_while_preparing()
-        while (request := pipe.recv()) is not None:
-            try:
-                function, args, reports = request
-                answer = _named(function)(*args, *([report] if reports else []))
-                report("last" if accidents.harmed else "done", answer)
-                if accidents.harmed:
-                    return
-            except LostDeviceError as error:
-                print(error)
-                # At once, because handlers of the exit would call the lost accelerator.
-                os._exit(LOST)
-            except ActlabError as error:
-                report("error", str(error))
-            except Exception as error:
-                if not last_line(error):  # a fault of actlab: its traceback is printed
-                    raise
-                report("error", described(error))
+        while True:
+            request = pipe.recv()
+            if request is None:
+                return
+            is_last = _answer(request, report)
+            if is_last:
+                return
+
+
+def _answer(request: tuple[Function, tuple[Any, ...], bool], report: Report) -> bool:
+    """Report the result or the error of a request; return whether the request harmed the worker."""
+    from actlab.runtime import accidents
+
+    function, args, reports = request
+    try:
+        if reports:
+            args = (*args, report)
+        result = _imported(function)(*args)
+        report("last" if accidents.harmed else "done", result)
+        return bool(accidents.harmed)
+    except LostDeviceError as error:
+        print(error)
+        # At once, because handlers of the exit would call the lost accelerator.
+        os._exit(LOST)
+    except ActlabError as error:
+        report("error", str(error))
+    except Exception as error:
+        if not last_line(error):  # a fault of actlab: its traceback is printed
+            raise
+        report("error", described(error))
+    return False
 
 
 def live_while_preparing() -> None:
-    """Report progress while a Trainer of this process prepares data, which may wait for a network or a lock."""
+    """Report progress while a Trainer prepares data, which may wait for a network or a lock."""
     from pytorch_lightning.trainer.connectors.data_connector import _DataConnector
 
-    _DataConnector.prepare_data = signals.preparing()(_DataConnector.prepare_data)  # type: ignore[method-assign]
+    prepare_data = signals.preparing()(_DataConnector.prepare_data)
+    _DataConnector.prepare_data = prepare_data  # type: ignore[method-assign]
 
 
 def _end_by_signal(number: int, frame: FrameType | None) -> None:
-    """End by the signal's default action; Lightning's handler would exit with code 0 while a Trainer runs."""
+    """End by the signal's default action: Lightning's handler would exit with code 0."""
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 
