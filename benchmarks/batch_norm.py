@@ -1,4 +1,4 @@
-"""Time of an update with ELU against ReLU with batch norm, in the ELU paper's network for CIFAR-100.
+"""Time an update with ELU against ReLU with batch norm, in the ELU paper's CIFAR-100 network.
 
     python benchmarks/batch_norm.py [--batch 100]
 
@@ -53,8 +53,8 @@ def main() -> None:
         ratio = elu["seconds_per_update"] / found[other]["seconds_per_update"]
         memory = elu["bytes_kept"] / found[other]["bytes_kept"]
         print(
-            f"ELU ÷ {name}: {ratio:.2f} ({min(parts):.2f} to {max(parts):.2f}), memory {memory:.2f}, "
-            f"{elu['rounds']} rounds, {elu['seconds_per_update']:.2f} s an update"
+            f"ELU ÷ {name}: {ratio:.2f} ({min(parts):.2f} to {max(parts):.2f}), memory "
+            f"{memory:.2f}, {elu['rounds']} rounds, {elu['seconds_per_update']:.2f} s an update"
         )
     print(f"machine: {elu['machine']}, {elu['hardware']}")
 

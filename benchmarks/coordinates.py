@@ -1,4 +1,4 @@
-"""`pinn_helmholtz` and `inr_image` against loops by hand: time of an update, and results of the same task.
+"""`pinn_helmholtz` and `inr_image` against loops by hand: time of an update, and results.
 
     python benchmarks/coordinates.py [--task pinn|inr] [--updates 200] [--rounds 5] [--activation
     gelu] python benchmarks/coordinates.py --task inr --results 2 --dataset FOLDER
@@ -47,7 +47,7 @@ RUNS = 15
 
 
 def mlp(act: Callable[[], nn.Module], sizes: list[int], gain: float, seed: int) -> nn.Sequential:
-    """Return linear layers with an activation between each two, weights normal with std gain / √fan_in."""
+    """Return linear layers with an activation between each two, weights of std gain / √fan_in."""
     torch.manual_seed(seed)
     layers: list[nn.Module] = []
     for d, h in itertools.pairwise(sizes):
@@ -188,7 +188,7 @@ class Batches(torch.utils.data.IterableDataset[tuple[Tensor, Tensor]]):
 
 
 def stock(problem: Problem, updates: int) -> float:
-    """Return the seconds of an update of a plain LightningModule in a Trainer with a ModelCheckpoint."""
+    """Return the seconds of an update of a LightningModule in a Trainer with a ModelCheckpoint."""
     clock = Clock(now=time.process_time)
     with tempfile.TemporaryDirectory() as folder:
         trainer = pl.Trainer(

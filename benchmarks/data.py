@@ -37,7 +37,7 @@ REPETITIONS = 3
 
 
 class PerSample(Dataset[tuple[Tensor, int]]):
-    """As the vision libraries read MNIST: array → Pillow image → float tensor, one sample at a time."""
+    """As vision libraries read MNIST: array → Pillow image → float tensor, one sample at a time."""
 
     def __init__(self, images: Tensor, labels: Tensor) -> None:
         self.images, self.labels = images.squeeze(1), labels

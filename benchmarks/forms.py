@@ -1,4 +1,4 @@
-"""Each activation beside another way to write it: how long both take, and what both keep for the backward.
+"""Each activation beside another way to write it: time of both, and memory for the backward.
 
     python benchmarks/forms.py [--rounds N]
 
@@ -33,7 +33,7 @@ ROUNDS = 200
 
 
 class _BoundedTanhGELU(torch.autograd.Function):
-    """torch's kernel with a gradient that is finite for every input; torch's own is nan once x² overflows."""
+    """torch's kernel with a finite gradient everywhere; torch's own is nan once x² overflows."""
 
     generate_vmap_rule = True
 
@@ -58,7 +58,7 @@ class _BoundedTanhGELU(torch.autograd.Function):
 
 
 class _LaplaceByHand(torch.autograd.Function):
-    """max(x, 0) − ½a·e⁻ᵃ with a = |x|; its gradient is ½(1 − a)e⁻ᵃ on the left, 1 minus that on the right."""
+    """max(x, 0) − ½a·e⁻ᵃ with a = |x|; its gradient is s = ½(1 − a)e⁻ᵃ on the left, else 1 − s."""
 
     generate_vmap_rule = True
 
@@ -156,7 +156,7 @@ def update(unit: nn.Module) -> Callable[[], object]:
 
 
 def measure(rounds: int = ROUNDS) -> dict[str, float]:
-    """All figures, by one thread as a study trains small networks: times to ReLU, ratios, bytes an element."""
+    """All figures, by one thread, as studies of small networks: times to ReLU, bytes an element."""
     keep_freed()
     units = forms()
     found: dict[str, float] = {}

@@ -98,7 +98,8 @@ def main() -> None:
     found = {activation: errors_on(activation, rate, COMPARE) for activation, rate in rates.items()}
     for activation, errors in found.items():
         print(
-            f"{activation} at {rates[activation]:g}: median test error {statistics.median(errors):.3g}"
+            f"{activation} at {rates[activation]:g}: median test error "
+            f"{statistics.median(errors):.3g}"
         )
     logs = {
         activation: [math.log10(error) for error in errors] for activation, errors in found.items()
@@ -106,7 +107,8 @@ def main() -> None:
     for other in ("relu", "elu"):
         of = paired_difference(logs["gelu"], logs[other])
         print(
-            f"log10 gelu - log10 {other}: {of.mean:.3g} [{of.low:.3g}, {of.high:.3g}], p = {of.p:.2g}"
+            f"log10 gelu - log10 {other}: {of.mean:.3g} [{of.low:.3g}, {of.high:.3g}], "
+            f"p = {of.p:.2g}"
         )
     if folder:
         with (folder / "values.csv").open("w", newline="", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""The task of study ``gpt_plain`` in a plain loop of torch, without actlab: an independent second reading.
+"""The task of study ``gpt_plain`` in a plain loop of torch without actlab: a second reading.
 
     python benchmarks/gpt_loop.py TEXT [--activation gelu] [--gated] [--lr 0.003] [--seeds 2]
     [--threads 1]
@@ -131,7 +131,7 @@ def loss_of(model, windows):
 
 
 def in_turns(path, turns, updates):
-    """Print the processor times of ``gpt_plain`` in a Trainer, test set and checkpoints included, and here."""
+    """Print processor times of ``gpt_plain`` in a Trainer, with tests and checkpoints, and here."""
     from actlab.experiments import build
     from actlab.storage.mappings import read_mapping
     from actlab.storage.resources import config_file

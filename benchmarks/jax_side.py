@@ -1,4 +1,4 @@
-"""The opponent of the stacks: R MNIST classifiers in JAX, ``vmap`` over members, one jitted ``scan`` an epoch.
+"""The opponent of the stacks: R MNIST classifiers in JAX, ``vmap`` over members, jitted ``scan``.
 
     python benchmarks/jax_side.py DATA.npz --members R [--dropout P]
 

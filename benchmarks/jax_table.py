@@ -1,4 +1,4 @@
-"""The engine as users get it against JAX: milliseconds an update and run over the size of the stack.
+"""The engine as users get it against JAX: milliseconds an update and run by size of the stack.
 
     python benchmarks/jax_table.py [--sizes 1,15,45,90] [--rounds 3]
 

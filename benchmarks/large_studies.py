@@ -80,7 +80,7 @@ def study_of(runs: int, folder: Path) -> tuple[Path, Study]:
 
 
 def write(runs: int, folder: Path) -> None:
-    """Write the runs of a study that are missing, each with some rows, as training does at its end."""
+    """Write the missing runs of a study, each with some rows, as training does at its end."""
     _, study = study_of(runs, folder)
     root = folder / "runs" / study.name
     for run in study.runs():
@@ -91,7 +91,7 @@ def write(runs: int, folder: Path) -> None:
 
 
 def rows_of(run: Run) -> list[Row]:
-    """Return the rows of a run: shares that fall with the epoch and depend on the grid point and the seed."""
+    """Return the rows of a run: shares that depend on the epoch, the grid point and the seed."""
     place = int(run.identity[:8], 16) / 2**32
     first, named = (
         SAMPLES * (0.5 + place + 0.01 * run.seed) / 2,
@@ -105,7 +105,7 @@ def rows_of(run: Run) -> list[Row]:
 
 
 def commanded(*words: str) -> Callable[[int, Path], float]:
-    """Return a function that measures a command on the finished runs, or on none with ``--fresh``."""
+    """Return a function that measures a command on the finished runs, or none with ``--fresh``."""
 
     def measure(runs: int, folder: Path) -> float:
         root = folder / ("none" if "--fresh" in words else "runs")
@@ -164,7 +164,7 @@ PARTS: dict[str, Callable[[int, Path], float]] = {
 
 
 def peak() -> float:
-    """Return the peak memory of this process in MiB; Linux's, as rusage counts the parent's, too."""
+    """Return the peak memory of this process in MiB from Linux; rusage counts the parent's, too."""
     return (
         int(re.findall(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text(encoding="utf-8"))[0])
         / 1024
@@ -172,7 +172,7 @@ def peak() -> float:
 
 
 def in_process(part: str, runs: int, folder: Path) -> tuple[float, float]:
-    """Measure a part in a process of its own; return its processor time in seconds and its peak in MiB."""
+    """Measure a part in its own process; return its processor time in seconds and peak in MiB."""
     words = [sys.executable, __file__, "--folder", str(folder), "--runs", str(runs), "--part", part]
     seconds, memory = json.loads(
         subprocess.run(words, check=True, capture_output=True, text=True).stdout

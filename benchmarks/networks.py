@@ -1,4 +1,4 @@
-"""Memory of one training step of the large networks: what their weights take, and what a batch keeps.
+"""Memory of a training step of the large networks: weights, and what a batch stores.
 
     python benchmarks/networks.py [CONFIG ...] [--batch 8]
 

@@ -1,4 +1,4 @@
-"""What stacks are compared with: a loop written by hand, a project template, bare products, ``torch.func``.
+"""Opponents of stacks: a loop by hand, a project template, bare products, ``torch.func``.
 
 All return milliseconds an update.
 """
@@ -96,7 +96,7 @@ def template(dropouts: Sequence[float], loader: DataLoader[Any]) -> float:
 
 
 def products(size: int) -> float:
-    """Milliseconds of the matrix products of one update of a stack: forward, then back through the layers."""
+    """Milliseconds of the matrix products of one update of a stack: forward, then backward."""
     widths = (784, *[128] * 8, 10)
     weights = [torch.randn(size, *shape, device=DEVICE) for shape in pairwise(widths)]
     values = [torch.randn(size, 128, width, device=DEVICE) for width in widths]

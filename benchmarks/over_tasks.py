@@ -1,4 +1,4 @@
-"""How often the interval of the ratio over tasks contains the true one: ``python benchmarks/over_tasks.py``.
+"""Coverage of the interval of the ratio over tasks: ``python benchmarks/over_tasks.py``.
 
 It simulates the ratios of 2,000 scoreboards in each cell, in some minutes.
 """
@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def coverage(tasks: int, datasets: int, tau: float, sigma: float) -> tuple[float, float]:
-    """Return the coverage, and the median ratio of the ends, where errors are equal in the mean over tasks."""
+    """Return the coverage, and the median ratio of the ends, if errors have equal means."""
     rng, found = np.random.default_rng(0), []
     for _ in range(SCOREBOARDS):
         means = tau * rng.standard_normal((tasks, 1)) + sigma * rng.standard_normal(

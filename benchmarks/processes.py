@@ -1,4 +1,4 @@
-"""Time of short studies by one process and by one per core: from how many updates on do several save time?
+"""Time of short studies by one process and one per core: from how many updates do more save time?
 
     python benchmarks/processes.py [--rounds 5] [--updates 1000 2000 5000 10000 20000]
 

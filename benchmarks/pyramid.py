@@ -1,4 +1,4 @@
-"""What ELU costs a whole network: time of an update of the ELU paper's ImageNet network over that with ReLU.
+"""What ELU costs a network: time of an update of the ELU paper's ImageNet network over ReLU's.
 
     python benchmarks/pyramid.py [--whole]
 

@@ -1,4 +1,4 @@
-"""Run every benchmark and write ``benchmarks/latest.json``: figures, ratios, versions, hardware, load.
+"""Run every benchmark and write ``benchmarks/latest.json``: figures, ratios, versions, load.
 
     python benchmarks/run.py [--dataset FOLDER_OR_HUB_ID]
 

@@ -61,7 +61,7 @@ class Side(ABC):
 
 @contextmanager
 def closing_at_sigterm() -> Iterator[None]:
-    """End this process in an orderly way when it is told to: a side that stands still would stay for ever."""
+    """End this process in order on SIGTERM: a side that stands still would stay for ever."""
 
     def end(number: int, _: object) -> None:
         sys.exit(128 + number)
@@ -74,7 +74,7 @@ def closing_at_sigterm() -> Iterator[None]:
 
 
 def repeated(sample: str, folder: Path, times: int, **rows: int) -> Path:
-    """Return the new folder with an embedded sample so many times over, at most so many ``rows`` of a split."""
+    """Return the new folder with a bundled sample repeated, at most so many ``rows`` of a split."""
     folder.mkdir()
     for source in resource(f"data/samples/{sample}").rglob("*.parquet"):
         table = pa.concat_tables([pq.read_table(source)] * times)
@@ -85,7 +85,7 @@ def repeated(sample: str, folder: Path, times: int, **rows: int) -> Path:
 
 
 def make_data(folder: Path) -> Path:
-    """A quarter of MNIST in numbers, the embedded sample three times over: a hub folder and ``data.npz``."""
+    """A quarter of MNIST in numbers, the bundled sample repeated: a hub folder and ``data.npz``."""
     hub = repeated("mnist", folder / "mnist", 3, train=TRAIN + VAL, test=TEST)
     data = MNISTDataModule(str(hub), validation=VAL, cache_dir=str(folder / "cache"))
     data.setup("fit")
@@ -131,7 +131,7 @@ class Jax(Side):
 def settings(
     data: Path, members: int, dropout: float = 0.0, epochs: int = EPOCHS
 ) -> dict[str, object]:
-    """Return what the study of Fig 2 is changed to: its first stage has so many seeds of one network."""
+    """Return the changes to the study of Fig 2: so many seeds of one network in its first stage."""
     return {
         "data.dataset": str(data / "mnist"),
         "data.cache_dir": str(data / "cache"),
@@ -185,13 +185,14 @@ class Study(Side):
         self.process = subprocess.Popen(words, stdout=self.log, stderr=self.log)
 
     def turn(self) -> float:
-        """Go on until every run that is under way has ended another epoch; nan where it was the first."""
+        """Go on until every run in progress has ended another epoch; nan if it was the first."""
         had, start = {path: len(ticks) for path, ticks in self.ticks.items()}, time.time()
         self._resume()
         while len(further := self._further(had)) < (self.expected or math.inf):
             if self.process.poll() is not None or time.time() - start > PATIENCE:
                 raise RuntimeError(
-                    f"the study has ended, or hangs:\n{Path(self.log.name).read_text(encoding='utf-8')}"
+                    "the study has ended, or hangs:\n"
+                    f"{Path(self.log.name).read_text(encoding='utf-8')}"
                 )
             time.sleep(POLL)
             self._look()
@@ -210,7 +211,7 @@ class Study(Side):
         shutil.rmtree(self.root, ignore_errors=True)
 
     def _at_a_time(self) -> int:
-        """Return how many runs train at a time, 0 before the first; timing may have chosen smaller stacks."""
+        """Return how many runs train at once, 0 before the first; timing may shrink stacks."""
         plan = _PLAN.search(Path(self.log.name).read_text(encoding="utf-8"))
         runs, stacks, processes = (
             (int(number or 1) for number in plan.groups()) if plan else (0, 1, 1)

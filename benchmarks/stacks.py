@@ -1,4 +1,4 @@
-"""What stacking saves: time of one update of one run, one by one and in stacks, against its products alone.
+"""What stacking saves: time of one update of one run, alone and in stacks, against its products.
 
     python benchmarks/stacks.py [--dataset FOLDER_OR_HUB_ID] [--trainer [--rounds 5]] [--profile R]
 
@@ -69,7 +69,7 @@ RATES, DROPOUTS = (1e-3, 1e-4, 1e-5), (0.0, 0.25, 0.5)
 
 @contextmanager
 def long_epochs(dataset: str | None) -> Iterator[str]:
-    """Yield the dataset, or a folder with the embedded sample three times over: a fit is within an epoch."""
+    """Yield the dataset, or a folder with the bundled sample repeated: a fit is within an epoch."""
     with tempfile.TemporaryDirectory() as folder:
         yield dataset or str(sides.repeated("mnist", Path(folder, "mnist"), 3))
 
@@ -156,7 +156,7 @@ def begin_peak() -> int:
 
 
 def peak_memory() -> int:
-    """Most bytes that this process has held, on the GPU if there is one; ``getrusage`` counts its parent's."""
+    """Peak bytes of this process, on the GPU if there is one; ``getrusage`` counts its parent's."""
     if DEVICE == "cuda":
         return torch.cuda.max_memory_allocated()
     lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
@@ -234,7 +234,7 @@ def to_loop(figures: Mapping[str, float]) -> dict[str, float]:
 
 @quiet()
 def measure_trainer(dataset: str | None = None, rounds: int = ROUNDS) -> dict[str, float]:
-    """Figures of one run alone: ``trainer_vs_loop``, ``single_vs_loop``, and what they are made of."""
+    """Figures of one run alone: ``trainer_vs_loop``, ``single_vs_loop``, and their parts."""
     as_a_study_does()
     with long_epochs(dataset) as source:
         (run,) = without_dropout(source, 1)

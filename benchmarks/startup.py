@@ -1,4 +1,4 @@
-"""Processor time of `actlab fit --print_config` and `--help` against a stock LightningCLI over our classes.
+"""Processor time of `actlab fit --print_config` and `--help` against a stock LightningCLI.
 
 Run in turns, because others may load the machine: ``python benchmarks/startup.py --rounds 5``.
 """
@@ -18,7 +18,8 @@ CONFIG = str(config_file("mnist_classifier"))
 STOCK = """\
 import actlab, pytorch_lightning as pl
 from pytorch_lightning.cli import LightningCLI
-LightningCLI(pl.LightningModule, pl.LightningDataModule, subclass_mode_model=True, subclass_mode_data=True)
+classes = pl.LightningModule, pl.LightningDataModule
+LightningCLI(*classes, subclass_mode_model=True, subclass_mode_data=True)
 """
 SIDES = {"actlab": ["-m", "actlab"], "stock": ["-c", STOCK]}
 WORDS = {"--print_config": ["fit", "-c", CONFIG, "--print_config"], "--help": ["fit", "--help"]}

@@ -1,4 +1,4 @@
-"""Time of a fit with the loss of single batches (``train/loss_step``) in the logger against one without.
+"""Time of a fit with the loss of single batches (``train/loss_step``) in the logger, and without.
 
     python benchmarks/step_loss.py [--epochs 100] [--every 50] [--batch 32]
 
@@ -76,8 +76,8 @@ def main() -> None:
     low, _, high = statistics.quantiles(ratios, n=4)
     ratio = min(with_) / min(without)
     print(
-        f"train/loss_step against none: {ratio:.3f} ({low:.3f} to {high:.3f}), {len(ratios)} pairs of epochs, "
-        f"{min(without):.3f} s of updates an epoch"
+        f"train/loss_step against none: {ratio:.3f} ({low:.3f} to {high:.3f}), {len(ratios)} "
+        f"pairs of epochs, {min(without):.3f} s of updates an epoch"
     )
 
 

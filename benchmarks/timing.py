@@ -26,7 +26,7 @@ def synchronise() -> None:
 
 
 def updates_of(size: int = 1) -> int:
-    """The number of updates of a fit of so many runs: one alone, as every fit begins, and three blocks.
+    """The number of updates of a fit of so many runs: a single one, then three blocks.
 
     In large stacks, whose updates take a tenth of a second, a block has ten.
     """

@@ -1,4 +1,4 @@
-"""What a unit costs: forward and backward over 16M elements against ReLU, and bytes kept for the backward.
+"""Costs of activations: forward and backward over 16M elements against ReLU, and stored bytes.
 
     python benchmarks/units.py
 

@@ -1,4 +1,4 @@
-"""How often verdicts are right: simulated studies with known differences, judged by the project's own code.
+"""How often verdicts are right: simulated studies with known differences, judged by actlab.
 
     python benchmarks/verdicts.py [--studies 20000] [--cell SHAPE:PAIRS] [--draw FILE.png]
 
@@ -66,7 +66,7 @@ class Shape:
 
 
 def residuals() -> np.ndarray:
-    """Return test errors and losses of the kept runs, each group's mean taken off and its spread set to 1."""
+    """Return test errors and losses of the stored runs, each group with mean 0 and spread 1."""
     found = []
     for name in KEPT:
         frame = pd.read_csv(HERE.parent / "results" / name / "values.csv")
@@ -190,7 +190,7 @@ def simulated(shape: Shape, pairs: int, studies: int) -> dict[str, float]:
 
 
 def advised(pilot: int, studies: int) -> dict[str, float]:
-    """Return the median advice after a pilot study and its power: a true difference of the margin, 1 spread.
+    """Return the median advice after a pilot study and its power, at a true difference of 1 spread.
 
     The advice counts the look at the pilot, and the pilot's runs are part of the study that follows
     it.
@@ -209,7 +209,7 @@ def advised(pilot: int, studies: int) -> dict[str, float]:
 
 
 def judged(effect: float, pairs: int, studies: int) -> dict[str, float]:
-    """Return the share of each verdict on normal values with a true difference, at a margin of one spread."""
+    """Return the share of each verdict on normal values with a true difference, margin 1 spread."""
     source = np.random.default_rng(pairs)
     found = [
         outcome(cell_of(source.normal(-effect, 1, pairs), source.normal(0, 1, pairs), 1.0), 1)
@@ -221,7 +221,7 @@ def judged(effect: float, pairs: int, studies: int) -> dict[str, float]:
 
 
 def extended(corrected: bool, studies: int) -> dict[str, float]:
-    """Return how often a study of equal sides ends with a difference, extended while it is undecided."""
+    """Return how often an equal study, extended while undecided, ends with a difference."""
     source, found = np.random.default_rng(0), 0
     for _ in range(studies):
         a, b = source.normal(size=30), source.normal(size=30)
@@ -255,7 +255,8 @@ def tables(known: dict[str, dict[str, float]]) -> str:
         if name.startswith("difference"):
             effect, _, pairs = name.removeprefix("difference ").partition(":")
             lines.append(
-                f"| {effect} | {pairs} | {' | '.join(f'{100 * cell[one]:.1f} %' for one in outcomes)} |"
+                f"| {effect} | {pairs} | "
+                f"{' | '.join(f'{100 * cell[one]:.1f} %' for one in outcomes)} |"
             )
     lines += ["", "| pilot | pairs advised (median) | power |", "|---:|---:|---:|"]
     for name, cell in known.items():

@@ -84,7 +84,7 @@ def png(pixels: np.ndarray) -> bytes:
 
 
 def write_cifar10(archive: Path) -> None:
-    """The first images of CIFAR-10, in the order of the original binary batches: each row of a sheet is one."""
+    """The first images of CIFAR-10, in the order of the binary batches, one a row of a sheet."""
     if (found := hashlib.sha256(archive.read_bytes()).hexdigest()) != SHA256:
         sys.exit(f"{archive} has sha256 {found}, expected {SHA256}")
     with tarfile.open(archive) as package:
@@ -111,7 +111,7 @@ def write_cifar100() -> None:
 
 
 def pattern(kind: int, number: int, split: str) -> np.ndarray:
-    """An image uint8 (32, 32, 3): stripes whose direction, width and colours are the kind's, shifted at random.
+    """An image uint8 (32, 32, 3): shifted stripes with the kind's direction, width and colours.
 
     All in whole numbers, so that every computer draws the same.
     """

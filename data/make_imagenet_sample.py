@@ -19,7 +19,7 @@ COUNTS = {"train": 4, "val": 2}
 
 
 def pattern(kind: int, number: int, height: int, width: int) -> np.ndarray:
-    """Stripes uint8 (H, W, 3) whose direction, width and colours are the class's, shifted by the picture."""
+    """Stripes uint8 (H, W, 3) with the class's direction, width, colours; the image's shift."""
     of_kind, of_picture = np.random.PCG64(kind), np.random.PCG64([kind, number])
     down, right, broad = (of_kind.random_raw(3) % 5 + 1).tolist()
     colours = (of_kind.random_raw(6) % 256).astype(np.int64).reshape(2, 3)

@@ -22,7 +22,7 @@ SENTENCES = ("si900", "si1500", "si2100", "sx1", "sx91", "sx181", "sx271", "sx36
 
 
 def phones_of(number: int) -> list[Phone]:
-    """Return the phones of a sentence: silence, six of the other 60 in turn, and silence almost to the end."""
+    """Return the phones of a sentence: silence, six of the other 60 in turn, a long silence."""
     others = [phone for phone in PHONES if phone != SILENCE]
     labels = [SILENCE, *(others[(6 * number + k) % len(others)] for k in range(6)), SILENCE]
     begins = [0, *(700 + 820 * k + 37 * (k * number % 5) for k in range(7))]
@@ -30,7 +30,7 @@ def phones_of(number: int) -> list[Phone]:
 
 
 def recording_of(phones: list[Phone], pitch: float) -> NDArray[np.int16]:
-    """Return a recording with two tones per phone, faint ones in silence; ``pitch`` multiplies frequencies."""
+    """Return a recording with two tones per phone, faint in silence, of frequencies × ``pitch``."""
     sound = np.zeros(LENGTH)
     for begin, end, label in phones:
         row, column = divmod(PHONES.index(label), 8)

@@ -1,4 +1,4 @@
-"""Make ``data/samples/twitter_pos``: generated tweets in the ARK format, and clusters of their words.
+"""Make ``data/samples/twitter_pos``: generated tweets in the ARK format, and word clusters.
 
 The real tweets may not travel with this project, so these are made by a small grammar and no one
 wrote them. Each split holds all 25 tags. What can be learnt is of three kinds: words of one tag,

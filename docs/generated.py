@@ -1,4 +1,4 @@
-"""Parts of the reference, written from the program: keys of study files, and commands with their options."""
+"""Parts of the reference, written from the program: keys of study files, commands and options."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Key(NamedTuple):
 
 
 def parts() -> dict[str, list[Key]]:
-    """Return the keys of each part of a study file; a panel's keys are those that a figure lacks."""
+    """Return the keys of each part of a study file; a panel has those that a figure lacks."""
     top = schema.File.model_json_schema()
     places = top["$defs"]["ColumnPart"]["properties"]["at"]["anyOf"]
     found: dict[str, list[Key]] = {}
@@ -65,7 +65,7 @@ def parts() -> dict[str, list[Key]]:
 
 
 def _part_in(entry: Mapping[str, Any]) -> str:
-    """Return the name of the part that an entry of the JSON schema holds, alone or in a list; empty if none."""
+    """Return the part's name in an entry of the JSON schema, alone or in a list; or no text."""
     for option in entry.get("anyOf", [entry]):
         if path := option.get("$ref") or option.get("items", {}).get("$ref"):
             return str(path).rpartition("/")[2]
@@ -143,7 +143,7 @@ def _kinds(option: Mapping[str, Any], part: str) -> list[str]:
 
 
 def _words(kinds: Iterable[str]) -> str:
-    """Return types without repetitions; a number may be whole, and null is the default of its key."""
+    """Return types without repetitions; numbers may be whole, null is the default of its key."""
     found = dict.fromkeys(filter(None, kinds))
     if "number" in found:
         found.pop("whole number", None)

@@ -1,4 +1,4 @@
-"""Compare GELU, ELU and ReLU on handwritten digits, as in a notebook: train, show, open the trained networks.
+"""Compare GELU, ELU and ReLU on handwritten digits, as in a notebook: train, show, load networks.
 
 The file is in percent format, which VS Code, Spyder and Jupytext open as cells. As a script it runs
 all cells::

@@ -1,4 +1,4 @@
-"""Compare activations on a table: a user-defined LightningDataModule with actlab's ClassificationTask.
+"""Compare activations on a table: a user-defined LightningDataModule, actlab's ClassificationTask.
 
 The task is generated (Hastie, Tibshirani and Friedman, *The Elements of Statistical Learning*, eq.
 10.2): ten standard normal features, and the label says whether the sum of their squares exceeds its

@@ -35,7 +35,7 @@ class Block(nn.Module):
         self.branch = nn.Sequential(nn.Linear(width, width), act(width), nn.Linear(width, width))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the block's output, of the shape of ``x``: ``(B, width)``, or ``(R, B, width)`` in a stack."""
+        """Return a tensor of the shape of ``x``: ``(B, width)``, in a stack ``(R, B, width)``."""
         return x + self.branch(x)
 
 

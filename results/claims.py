@@ -1,4 +1,4 @@
-"""Judge the papers' claims by the runs that are kept here: ``python results/claims.py`` writes claims.md.
+"""Judge the papers' claims by the stored runs: ``python results/claims.py`` writes claims.md.
 
 A hypothesis compares two sides on runs that are paired by seed. Its p-value is that of the
 two-sided sign-flip test of the mean difference; where a run diverged there is no mean, and it is
@@ -52,27 +52,28 @@ NAMES = {
 }
 HEAD = f"""# The papers' claims
 
-Every sentence of the two papers that a measurement or a proof can test, judged by the runs that are kept here.
-`python results/claims.py` writes this page from `claims.yaml`; a test compares the two.
+Every sentence of the two papers that a measurement or a proof can test, judged by the runs that are
+kept here. `python results/claims.py` writes this page from `claims.yaml`; a test compares the two.
 
 - **holds by mathematics**: tests show it, to rounding or by simulation.
-- **holds by runs**: all comparisons have the claimed direction, p < 0.05 after Holm's correction; or a
-  benchmark shows it.
-- **fails**: at least one comparison has the opposite direction, p < 0.05 after Holm's correction; or a
-  benchmark refutes it.
+- **holds by runs**: all comparisons have the claimed direction, p < 0.05 after Holm's correction;
+  or a benchmark shows it.
+- **fails**: at least one comparison has the opposite direction, p < 0.05 after Holm's correction;
+  or a benchmark refutes it.
 - **open**: neither. Fewer than {FEWEST} pairs always are.
 - **no verdict**: an effect is given, because the paper only speculates.
 - **not run**: no runs here, or no study or probe yet.
 
-Differences are means over pairs of runs with the same seed, first side minus second. The interval of 95 %
-inverts the sign-flip test and is not corrected. Beside it stand the p-value alone and after Holm's correction,
-which covers the hypotheses of a paper that have one; the ELU paper's CIFAR-100 comparison is a family of its
-own. A hypothesis with fewer than {FEWEST} pairs is listed without a p and not counted. **A family grows** with
-each hypothesis that is run: a verdict here is of the date below, and a later one may differ. A study's own page
-corrects for its own table, and a probe that compares no pairs is judged by its own `rule` in `claims.yaml`.
-Intervals and p-values cover other seeds, on one test set and one split of the data. The sign-flip test is exact if
-both sides have the same distribution, and approximate for the means of unlike ones.
-Differences of error are percentage points.
+Differences are means over pairs of runs with the same seed, first side minus second. The interval
+of 95 % inverts the sign-flip test and is not corrected. Beside it stand the p-value alone and after
+Holm's correction, which covers the hypotheses of a paper that have one; the ELU paper's CIFAR-100
+comparison is a family of its own. A hypothesis with fewer than {FEWEST} pairs is listed without a p
+and not counted. **A family grows** with each hypothesis that is run: a verdict here is of the date
+below, and a later one may differ. A study's own page corrects for its own table, and a probe that
+compares no pairs is judged by its own `rule` in `claims.yaml`. Intervals and p-values speak of
+seeds, on one test set and one split of the data. The sign-flip test is exact if both sides have the
+same distribution, and approximate for the means of unlike ones. Differences of error are percentage
+points.
 """
 
 
@@ -114,7 +115,7 @@ class Hypothesis(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """``holds`` or ``fails`` by the direction of a significant difference, ``open``, or ``not run``."""
+        """``holds`` or ``fails`` by the sign of a significant difference; ``open``; ``not run``."""
         if self.found is None:
             return "not run"
         if self.p_holm is None or self.p_holm >= LEVEL:
@@ -139,7 +140,7 @@ def values_of(study: str) -> pd.DataFrame | None:
 
 
 def samples_of(study: str) -> dict[str, int]:
-    """Return the number of samples on which each error of a study was measured, by column of ``values.csv``."""
+    """Return the number of samples of each error of a study, by column of ``values.csv``."""
     path = STUDIES / f"{study}.yaml"
     table = yaml.safe_load(path.read_text(encoding="utf-8"))["table"] if path.exists() else []
     columns = [
@@ -151,7 +152,7 @@ def samples_of(study: str) -> dict[str, int]:
 
 @cache
 def areas_of(study: str, metric: str) -> pd.DataFrame | None:
-    """Return the runs with the area under a test metric over the strength of noise, from the archive."""
+    """Return the runs with the area under a test metric over the noise strength."""
     runs, found = values_of(study), {}
     if runs is None:
         return None
@@ -189,7 +190,7 @@ def hypotheses_of(claim: Mapping[str, Any]) -> Iterator[Hypothesis]:
 def _pairs(
     h: Hypothesis, runs: pd.DataFrame, column: str, never: float
 ) -> tuple[list[float], list[float]]:
-    """Return the values of both sides for the seeds that both have; a diverged run of ``diverges`` counts 1."""
+    """Return both sides' values for their common seeds; a diverged run of ``diverges`` counts 1."""
     for key, value in h.where.items():
         runs = runs[runs[key] == value]
     if h.kind == "diverges":
@@ -208,8 +209,9 @@ def _side(h: Hypothesis, side: Any, runs: pd.DataFrame, column: str) -> pd.Serie
         seed = twice.index[0]
         number = values.index.tolist().count(seed)
         raise SystemExit(
-            f"results/{h.study}/values.csv: {h.of} {side} has {number} values of seed {seed}, and a pair takes "
-            "one: choose by 'where' in claims.yaml, or give the stage that compares"
+            f"results/{h.study}/values.csv: {h.of} {side} has {number} values of seed {seed}, "
+            "and a pair takes one: choose by 'where' in claims.yaml, or give the stage that "
+            "compares"
         )
     return values
 
@@ -237,12 +239,12 @@ def _judged(h: Hypothesis, entry: Mapping[str, Any], a: list[float], b: list[flo
 
 
 def _margin(entry: Mapping[str, Any], second: Sequence[float]) -> float:
-    """Return the margin in the unit of the values; a relative one is a share of the second side's median."""
+    """Return the margin in the values' unit; a relative one is a share of the second median."""
     return float(entry.get("margin", 0.0) * (np.median(second) if entry.get("relative") else 1.0))
 
 
 def verdict_on(claim: Mapping[str, Any], verdicts: list[str]) -> str:
-    """Return the verdict on a claim from those on its hypotheses, a key of `VERDICTS`; see the page's head."""
+    """Return the verdict on a claim from its hypotheses, a key of `VERDICTS`; see `HEAD`."""
     if "measured" in claim:
         return "holds by runs" if claim["measured"] == "holds" else str(claim["measured"])
     ran = [verdict for verdict in verdicts if verdict != "not run"]
@@ -265,7 +267,7 @@ def page() -> str:
 
 
 class Family:
-    """The claims of a paper with their verdicts: the hypotheses that have a p-value are corrected together."""
+    """The claims of a paper with their verdicts: all its p-values are corrected together."""
 
     def __init__(self, paper: Mapping[str, Any]) -> None:
         self.name, self.judged, self.claims = paper["paper"], paper["judged"], paper["claims"]
@@ -275,8 +277,9 @@ class Family:
         self.size = sum(h.p is not None for h in tested)
         if self.size != self.judged["hypotheses"]:
             raise SystemExit(
-                f"results/claims.yaml, {self.name}: {self.size} hypotheses have a p-value, and 'judged' says "
-                f"{self.judged['hypotheses']} on {self.judged['date']}; give the number and date of the change"
+                f"results/claims.yaml, {self.name}: {self.size} hypotheses have a p-value, and "
+                f"'judged' says {self.judged['hypotheses']} on {self.judged['date']}; give the "
+                "number and date of the change"
             )
         self.of = {
             claim["id"]: [h for h in tested if h.claim == claim["id"]] for claim in self.claims
@@ -294,9 +297,10 @@ class Family:
         text += ["| id | section | claim | verdict | by |", "|---|---|---|---|---|"]
         for claim in self.claims:
             name, by = claim["id"], _by(claim, self.of[claim["id"]])
-            text += [
-                f"| {name} | {claim['section']} | {claim['claim']} | **{self.verdicts[name]}** | {by} |"
-            ]
+            text.append(
+                f"| {name} | {claim['section']} | {claim['claim']} | "
+                f"**{self.verdicts[name]}** | {by} |"
+            )
         text += [
             "",
             f"| claim | study | quantity | hypothesis | {' | '.join(OUTCOME)} |",
@@ -312,8 +316,8 @@ class Family:
         lacking = f"; {others} more are listed without one" * bool(others)
         lacking += f", and {planned} have no study yet" * bool(planned)
         return (
-            f"{len(self.claims)} claims, judged on {self.judged['date']}, when {self.size} hypotheses had a "
-            f"p-value{lacking}."
+            f"{len(self.claims)} claims, judged on {self.judged['date']}, when {self.size} "
+            f"hypotheses had a p-value{lacking}."
         )
 
 
@@ -346,7 +350,7 @@ def _by(claim: Mapping[str, Any], hypotheses: Sequence[Hypothesis]) -> str:
 
 
 def _said(h: Hypothesis) -> str:
-    """Return a hypothesis in symbols: ``GELU < ELU (dropout 0)``, ``A ≤ B + 0.15``, ``A = B ± 0.15``."""
+    """Return a hypothesis in symbols: ``GELU < ELU (dropout 0)``, ``A ≤ B + 0.15``."""
     a, b = (_named(h.of, side) for side in h.sides)
     where = ", ".join(_named(*entry) for entry in h.where.items())
     margin = f" {'±' if h.kind == 'equal' else '+'} {_number(h.margin, h)}" if h.margin else ""
@@ -357,7 +361,8 @@ def _named(key: str, value: Any) -> str:
     """Return the value of a key in words: ``GELU``, ``dropout 0.5``, ``batch_norm true``."""
     if isinstance(value, str):
         return NAMES.get(value, value)
-    return f"{key.rpartition('.')[2]} {str(value).lower() if isinstance(value, bool) else format(value, 'g')}"
+    text = str(value).lower() if isinstance(value, bool) else format(value, "g")
+    return f"{key.rpartition('.')[2]} {text}"
 
 
 OUTCOME = ("pairs", "difference", "interval", "p", "p, Holm", "verdict")

@@ -61,8 +61,8 @@ def draw(table: StudyTable) -> Figure:
     unit = "percentage points" if column.percent else "same unit"
     title = f"{column.name.capitalize()}: difference to {table.reference} ({unit})"
     caption = (
-        f"Mean difference over {len(table.seeds)} seeds with its 95 % interval. Left of the line is "
-        "better. Grey band: differences below the margin of the study."
+        f"Mean difference over {len(table.seeds)} seeds with its 95 % interval. Left of the line "
+        "is better. Grey band: differences below the margin of the study."
     )
     heights = [HEAD + ROW * len(effects)]
     figure, (ax,) = style.framed("effects", 1, 1, WIDTH, heights, title, caption)

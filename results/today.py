@@ -50,16 +50,16 @@ PICTURES = {
 DRAWS = 10_000  # resamples of the seeds
 HEAD = f"""# Does a gate make the choice of the activation matter less?
 
-`python results/today.py` computes this page from the runs of [gpt_gates](../results/gpt_gates/README.md); a
-test compares the two. The study file states the question, the test and the margin, and was committed before the
-runs.
+`python results/today.py` computes this page from the runs of
+[gpt_gates](../results/gpt_gates/README.md); a test compares the two. The study file states the
+question, the test and the margin, and was committed before the runs.
 
 ![Losses in both forms, and D](gpt_gates/gates.png)
 
-D(a) = [loss(a) − loss(GELU)] in the plain form minus the same in the gated one, in nats a byte of test loss, by
-seed, each activation in each form at the learning rate selected for it. Means with intervals of 95 % that
-invert the sign-flip test and are not corrected; p of that test alone, and after Holm's correction over the
-activations. Margin: {MARGIN} nats; p within: two one-sided tests.
+D(a) = [loss(a) − loss(GELU)] in the plain form minus the same in the gated one, in nats a byte of
+test loss, by seed, each activation in each form at the learning rate selected for it. Means with
+intervals of 95 % that invert the sign-flip test and are not corrected; p of that test alone, and
+after Holm's correction over the activations. Margin: {MARGIN} nats; p within: two one-sided tests.
 """
 
 
@@ -91,7 +91,7 @@ class Row(NamedTuple):
 
 
 def read(study: Path = HERE / "gpt_gates") -> tuple[Array, Array]:
-    """Return the losses ``(2 forms, A activations, S seeds)`` and their learning rates ``(2, A)``."""
+    """Return the losses ``(2 forms, A activations, S seeds)`` and learning rates ``(2, A)``."""
     runs = pd.read_csv(study / "values.csv")
     runs = runs[runs["chosen"] == 1]
     losses, rates = (
@@ -139,7 +139,7 @@ def judged(losses: Array, rates: Array) -> list[Row]:
 
 
 def spreads(losses: Array) -> tuple[float, float, float]:
-    """Return the standard deviations over activations of their mean losses, plain and gated, and the ratio."""
+    """Return the deviations over activations of mean losses, plain and gated, and their ratio."""
     plain, gated = losses.mean(-1).std(-1, ddof=1)
     return float(plain), float(gated), float(gated / plain)
 
@@ -150,7 +150,7 @@ def without(losses: Array, *names: str) -> Array:
 
 
 def ratio_interval(losses: Array, activations: bool = False) -> tuple[float, float]:
-    """Return the 95 % interval of the ratio by a bootstrap over the seeds, and over ``activations`` too."""
+    """Return the 95 % interval of the ratio by a bootstrap over seeds, or ``activations`` too."""
     rng, (_, number, seeds) = np.random.default_rng(0), losses.shape
     draws = rng.integers(0, seeds, (DRAWS, seeds))
     means = losses[..., draws].mean(-1)  # (2, A, DRAWS)
@@ -184,7 +184,10 @@ def page(losses: Array, rates: Array) -> str:
         for names in (("identity",), ("sine",), ("identity", "elu"))
     }
     least, most = ratio_interval(losses, activations=True)
-    heads = "activation | loss, plain and gated | rates | to GELU, plain | to GELU, gated | D | p | p, Holm"
+    heads = (
+        "activation | loss, plain and gated | rates | to GELU, plain | to GELU, gated | D | "
+        "p | p, Holm"
+    )
     lines = [
         HEAD,
         f"GELU itself: {gelu[0]:.3f} plain, {gelu[1]:.3f} gated; {losses.shape[-1]} seeds.",
@@ -205,16 +208,17 @@ def page(losses: Array, rates: Array) -> str:
     more = sum(row.verdict.startswith("farther") for row in rows)
     lines += [
         "",
-        f"**Of {len(rows)} activations {less} come significantly closer to GELU where a gate multiplies them, "
-        f"{more} move away.** The standard deviation over the {len(NAMES)} activations of their mean losses is "
-        f"{plain:.3f} nats plain and {gated:.3f} gated: **a ratio of {ratio:.2f}**, interval of 95 % by "
-        f"{DRAWS:,} resamples of the seeds {low:.2f} to {high:.2f}. It depends on the list: without the "
-        f"identity it is {fewer['identity',]:.2f}, without sine {fewer['sine',]:.2f}, without identity and ELU "
-        f"{fewer['identity', 'elu']:.2f}, and {least:.2f} to {most:.2f} where activations are resampled too; "
-        "none of these was stated before.",
+        f"**Of {len(rows)} activations {less} come significantly closer to GELU where a gate "
+        f"multiplies them, {more} move away.** The standard deviation over the {len(NAMES)} "
+        f"activations of their mean losses is {plain:.3f} nats plain and {gated:.3f} gated: "
+        f"**a ratio of {ratio:.2f}**, interval of 95 % by {DRAWS:,} resamples of the seeds "
+        f"{low:.2f} to {high:.2f}. It depends on the list: without the identity it is "
+        f"{fewer['identity',]:.2f}, without sine {fewer['sine',]:.2f}, without identity and ELU "
+        f"{fewer['identity', 'elu']:.2f}, and {least:.2f} to {most:.2f} where activations are "
+        "resampled too; none of these was stated before.",
         "",
-        "This speaks of a decoder of 135,000 parameters, 800 updates and one test passage of 16,640 bytes, and "
-        "of seeds, not of other texts or sizes.",
+        "This speaks of a decoder of 135,000 parameters, 800 updates and one test passage of "
+        "16,640 bytes, and of seeds, not of other texts or sizes.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -1,4 +1,4 @@
-"""What `conftest.py` changes in the process of the tests, for processes that actlab forks from its server."""
+"""What `conftest.py` changes in the tests' process, for processes that actlab's server forks."""
 
 import os
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from actlab.engines.settings import Settings
 
 
 def serve(pipe: Connection, settings: Settings, device: str | None) -> None:
-    """Serve as a worker of actlab does, but time costs in one round: 25 take half the time of a tiny study."""
+    """Serve as a worker of actlab, but time costs in one round: 25 take half as long as a study."""
     from actlab.checks import cost
 
     cost.ROUNDS = 1
@@ -30,7 +30,7 @@ def serve_untried(pipe: Connection, settings: Settings, device: str | None) -> N
 def serve_with_gpus(
     free: Sequence[int], visible: str, log: Path, pipe: Connection, settings: Settings, device: Any
 ) -> None:
-    """Serve on a machine with a GPU for each number of GiB of free memory, and log what processes see.
+    """Serve on a machine with a GPU for each number of GiB of free memory, and log visible GPUs.
 
     The log has a file for each run, with the GPUs that its process sees, and a file ``counted``
     with those of each process that has counted them.

@@ -1,4 +1,4 @@
-"""What holds for every test: no network, nothing written outside temporary folders, fixed seeds, `cli`."""
+"""Rules of every test: no network, no file outside temporary folders, fixed seeds, `cli`."""
 
 import atexit
 import functools
@@ -75,7 +75,7 @@ class NetworkRefusedError(RuntimeError):
 
 
 def _is_open(host: Any) -> bool:
-    """Whether tests may reach a host: loopback, which DDP, Ray and wandb's service need, or our own name."""
+    """Whether tests may reach a host: loopback, which DDP, Ray and wandb need, or our own name."""
     host = host.decode() if isinstance(host, bytes) else host
     if host in (None, "", "localhost", "0.0.0.0", "::", socket.gethostname()):
         return True
@@ -120,7 +120,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Shuffle if asked to, in every worker alike; tests of a file stay together, as they share fixtures."""
+    """Shuffle if asked to, in every worker alike; tests of a file stay together with fixtures."""
     if (seed := config.getoption("random_order")) is None:
         return
     draw = random.Random(seed)
@@ -227,7 +227,7 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def shows(request: pytest.FixtureRequest) -> Callable[[Path, str, str], None]:
-    """Compare a block of a page with what is printed, by the rules of `printed_blocks`; see ``--rewrite``."""
+    """Compare a block of a page with the output, as `printed_blocks` does; see ``--rewrite``."""
 
     def compare(page: Path, shown: str, printed: str) -> None:
         if printed_blocks.allows(shown, printed):
@@ -263,7 +263,7 @@ def program(
 
 @pytest.fixture
 def spawning(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes that Lightning spawns import actlab first; a script would, but their main module is pytest."""
+    """Spawned processes import actlab first, as a script would; their main module is pytest."""
     monkeypatch.setenv("PYTHONPATH", str(programs / "spawned"), prepend=os.pathsep)
 
 
@@ -289,7 +289,7 @@ class Outcome(NamedTuple):
 
 
 def in_this_process(words: Sequence[object]) -> list[str]:
-    """Options by which a study trains in this process, where tests patch, unless the words say how."""
+    """Options to train a study in this process, where tests patch, unless the words say how."""
     says = {"--jobs", "--cluster", "--shard", "--help"}.intersection(words)
     trains = tuple(words[:2]) == ("study", "run") or words[:1] == ("tune",)
     return ["--jobs", "0"] if trains and not says else []
@@ -351,7 +351,7 @@ HEAVY = (
 
 
 def pytest_collection_finish() -> None:
-    """Leave what has been imported out of later collections of garbage, which would look through all of it.
+    """Leave imported objects out of later collections of garbage, which would look through all.
 
     Engines collect after each job; where many tests are run, what most of them import is imported
     before.

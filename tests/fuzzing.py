@@ -1,4 +1,4 @@
-"""What the fuzz shares: a time limit, the rule that each command obeys, values that nobody expects, ways to
+"""What the fuzz shares: a time limit, the rule of each command, and values that nobody expects.
 damage a file that is in its place.
 """
 
@@ -40,7 +40,8 @@ grid:
 select: {tune: [model.optimizer.lr]}
 stages: [{name: choose, seeds: 2}, {name: compare, seeds: 5-6}]
 probes:
-  - {name: noise, class_path: actlab.probes.InputNoise, init_args: {strengths: [0.0, 1.0]}, at: last}
+  - {name: noise, class_path: actlab.probes.InputNoise,
+     init_args: {strengths: [0.0, 1.0]}, at: last}
 keep: [best]
 table:
   - {metric: test/error, at: last}
@@ -55,7 +56,7 @@ class HangError(BaseException):
 
 @contextmanager
 def within(seconds: int = LONGEST) -> Iterator[None]:
-    """End what takes longer, in seconds of this processor, by `HangError`: other programs cost no time."""
+    """End longer cases, in seconds of this processor, by `HangError`: other programs cost none."""
 
     def stop(number: int, frame: Any) -> None:
         raise HangError(f"not ended after {seconds} s")
@@ -74,7 +75,7 @@ def within(seconds: int = LONGEST) -> Iterator[None]:
 
 
 def tried(attempt: Callable[[], Any]) -> tuple[Any, str]:
-    """What an attempt gives, and what is wrong: an exception that nobody turned into a line, or a hang."""
+    """What an attempt gives, and what is wrong: an unexpected exception, or a hang."""
     try:
         with within():
             return attempt(), ""
@@ -210,7 +211,7 @@ def paths(values: Any, before: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]
 
 
 def changed(values: Any, path: tuple[Any, ...], change: Callable[[Any, Any], None]) -> Any:
-    """A copy of nested values, changed at one place: ``change`` is given what holds the place, and its key."""
+    """A copy of nested values, changed at one place: ``change`` gets its container and its key."""
     copy = deepcopy(values)
     holder = copy
     for key in path[:-1]:
@@ -249,7 +250,7 @@ class Retyped(NamedTuple):
 
 
 def retyped(content: Any, each: int = len(OTHER_TYPES)) -> Iterator[Retyped]:
-    """Nested values with ``each`` of `OTHER_TYPES` in turn at each place; of a list, at its first."""
+    """Nested values with ``each`` of `OTHER_TYPES` at each place in turn; in a list, the first."""
     others = itertools.cycle(OTHER_TYPES.items())
     for path in ((), *paths(content)):
         if any(isinstance(key, int) and key for key in path):

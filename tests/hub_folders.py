@@ -75,7 +75,7 @@ def write_hub_folder(
     columns: tuple[str, str] = ("image", "label"),
     change: Callable[[list[Any], list[Any]], None] = lambda files, labels: None,
 ) -> Path:
-    """Write a dataset; by default greyscale 8×8 images `pixels_of` and `labels_of` ten named classes."""
+    """Write a dataset; by default greyscale 8×8 images `pixels_of` and `labels_of` ten classes."""
     folder = tmp_path / name
     for split in splits:
         files: list[Any] = [png(pixels) for pixels in pixels_of(split, *shape)]

@@ -1,4 +1,4 @@
-"""What is kept in ``results/``, for tests that recompute what the pages say: values, curves, tables."""
+"""What ``results/`` stores, for tests that recompute the pages: values, curves, tables."""
 
 import importlib.util
 import json
@@ -71,7 +71,7 @@ def curve(study: str, metric: str, line: str, x: float, panel: str = "") -> pd.S
 
 
 def interval(sample: Any) -> Numbers:
-    """The narrowest order statistics, symmetric in rank, that hold the median with 95 % confidence."""
+    """The narrowest order statistics, symmetric in rank, that cover the median with 95 %."""
     ordered = np.sort(np.asarray(sample))
     n = len(ordered)
     k = max(k for k in range(1, n // 2 + 1) if 1 - 2 * binom.cdf(k - 1, n, 0.5) >= 0.95)
@@ -143,7 +143,7 @@ IN_PAGES = re.compile(r"(?<![\w.])−?\d+(?:\.\d+)?(?:e[−-]\d+)?(?![\w.])")
 
 
 def assert_same_page(path: Path, written: str, remedy: str, atol: float = 0.0) -> None:
-    """A page is what its program writes; numbers agree to two percent, as processors round differently."""
+    """A page is what its program writes; numbers agree to 2 %, as processors round differently."""
     texts = path.read_text(encoding="utf-8"), written
     kept, made = (IN_PAGES.sub("#", text) for text in texts)
     assert kept == made, remedy

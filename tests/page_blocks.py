@@ -41,7 +41,7 @@ def blocks_of(document: Path) -> Iterator[Block]:
 
 
 def outputs_of(document: Path) -> list[tuple[Block | None, Block]]:
-    """Each block ``text`` of a document, with the program or the commands that print it before it, if any."""
+    """Each block ``text`` of a document, with the program or commands before it that print it."""
     blocks = [*blocks_of(document)]
     pairs = zip([None, *blocks], blocks, strict=False)
     return [

@@ -28,7 +28,7 @@ UNTIMED = "costs are left out: other programs kept the machine busy"
 
 
 def in_order(text: str) -> str:
-    """The text, with the rows of each table and neighbouring short verdicts sorted by their names."""
+    """The text, with the rows of each table and neighbouring short verdicts sorted by names."""
     lines: list[str] = []
     rows: list[str] = []
     in_table = False
@@ -49,7 +49,7 @@ def _name_of(row: str) -> str:
 
 
 def pattern_of(shown: str) -> str:
-    """The regular expression of what a block allows, for text whose white space is single blanks."""
+    """The regular expression of what a block allows, for text with single blanks as white space."""
     text = VERDICT.sub(rf"\1: {LEFT_OUT}", in_order(shown))
     text = SHORT.sub(rf"\1\2 {LEFT_OUT}", text)
     text = " ".join(NUMBER.sub("\0", RULE.sub("─", text)).split())
@@ -71,7 +71,7 @@ def allows(shown: str, printed: str) -> bool:
 
 
 def refreshed(shown: str, printed: str) -> str:
-    """What a block should show: its lines replaced by the most similar printed ones, between its ``…``."""
+    """What a block should show: its lines replaced by the most similar ones, between its ``…``."""
     lines, place = printed.strip("\n").splitlines(), 0
     new: list[str] = []
     parts = re.split(rf"^({LEFT_OUT})\n", shown, flags=re.M)
@@ -99,7 +99,7 @@ def _most_similar(line: str, among: list[str]) -> int:
 
 
 def _cut(line: str, wanted: list[str]) -> str:
-    """A printed line, as far as the line goes that the block has in its place, if that ends with ``…``."""
+    """A printed line, cut where the line of the block in its place ends with ``…``."""
     closest = wanted[_most_similar(line, wanted)]
     sentences = closest.removesuffix(f" {LEFT_OUT}").count(". ") + 1
     if not closest.endswith(f" {LEFT_OUT}"):

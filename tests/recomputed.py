@@ -1,4 +1,4 @@
-"""Tests of paired differences by their definitions, in a few lines: oracles for those of the program."""
+"""Tests of paired differences by their definitions, in a few lines: oracles for the program."""
 
 import itertools
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ def column_of(cell: dict[str, Any]) -> str:
 
 
 def holm(ps: Sequence[float | None], number: int | None = None) -> list[float | None]:
-    """Holm's correction over a number of hypotheses: the k-th smallest p counts number − k + 1 times."""
+    """Holm's correction over a number of hypotheses: the k-th smallest p times number − k + 1."""
     number = len(ps) if number is None else number
     found: list[float | None] = [None] * len(ps)
     largest = 0.0

@@ -40,18 +40,11 @@ class Submission(TypedDict):
 def problems(folder: Path) -> list[str]:
     """Return what is wrong with a submission, with the place."""
     submission = read_json(folder / SUBMISSION, Submission, "write it again")
-    found = []
-    if not NAME.fullmatch(folder.name):
-        found.append(f"{folder.name} is not a name")
-    if folder.name in _names_on_the_scoreboard():
-        found.append(f"the scoreboard has an activation called {folder.name}")
-    if not SPDX.fullmatch(submission["licence"]):
-        found.append(f"licence {submission['licence']!r} is not of SPDX's form")
-    if not submission["source"]:
-        found.append("no source")
+    found = _faults_of_fields(folder.name, submission)
 
     # The file is the code of the runs
-    name, text = submission["activation"], ""
+    name = submission["activation"]
+    text = ""
     if isinstance(name, dict):
         name = name["name"]
     if name.rpartition(":")[0].endswith(".py"):
@@ -74,6 +67,20 @@ def problems(folder: Path) -> list[str]:
             found += [
                 f"{task}, {data}: {what}" for what in _faults(table, stored, list(seeds), text)
             ]
+    return found
+
+
+def _faults_of_fields(name: str, submission: Submission) -> list[str]:
+    """Return what is wrong with a submission's name, licence and source."""
+    found = []
+    if not NAME.fullmatch(name):
+        found.append(f"{name} is not a name")
+    if name in _names_on_the_scoreboard():
+        found.append(f"the scoreboard has an activation called {name}")
+    if not SPDX.fullmatch(submission["licence"]):
+        found.append(f"licence {submission['licence']!r} is not of SPDX's form")
+    if not submission["source"]:
+        found.append("no source")
     return found
 
 

@@ -1,4 +1,4 @@
-"""The suite's own time, at its end: processor seconds by folder, the slowest tests, and the budget."""
+"""The suite's own time, at its end: processor seconds by folder, slowest tests, the budget."""
 
 import os
 import time
@@ -14,7 +14,7 @@ SLOWEST = 10
 
 
 def processor_seconds() -> float:
-    """Of this process and of the children that it has waited for, so without workers, whom a server forks."""
+    """Of this process and its awaited children, so without workers, which a server forks."""
     return sum(os.times()[:4])
 
 
@@ -37,7 +37,7 @@ class SuiteTimes:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self) -> Generator[None, Any, Any]:
-        """Every phase carries the seconds since the phase before it, so a fixture counts for its first test."""
+        """Every phase has the seconds since the last, so a fixture counts for its first test."""
         report = yield
         now = self.clock()
         report.processor_seconds, self.mark = now - self.mark, now
@@ -71,6 +71,7 @@ class SuiteTimes:
         for name, seconds in _largest(self.tests)[:SLOWEST]:
             terminalreporter.write_line(f"{seconds:7.1f}  {name}")
         terminalreporter.write_line(
-            f"{sum(folders.values()):.0f} processor seconds in {time.monotonic() - self.started:.0f} s; "
+            f"{sum(folders.values()):.0f} processor seconds in "
+            f"{time.monotonic() - self.started:.0f} s; "
             f"budget of the default suite: {BUDGET} s alone on two idle cores"
         )

@@ -212,7 +212,7 @@ def test_settings_seeds_and_parameters():
     ids=["file", "standard input, own activation"],
 )
 def test_scripts_need_no_guard(tmp_path, programs, piped, activations):
-    """As ``python script.py`` and as ``python -``; the program runs once, and this process stays light."""
+    """As ``python script.py`` and as ``python -``; it runs once, and this process stays light."""
     (tmp_path / "mine.py").write_text(
         "import torch\n\n\ndef mine(x):\n    return torch.relu(x) * 1.1\n"
     )

@@ -1,4 +1,4 @@
-"""The direction of dependence of CONTRIBUTING.md, read off the imports; and what every source file has."""
+"""The direction of dependence of CONTRIBUTING.md, from the imports; rules of every source file."""
 
 import ast
 import subprocess
@@ -149,7 +149,7 @@ WITHOUT = {
 
 
 class Import(NamedTuple):
-    """``part`` imports ``target``, a dotted module; for ``from a import b`` both a and a.b are candidates."""
+    """``part`` imports ``target``, a dotted module; ``from a import b`` may mean a or a.b."""
 
     part: str
     targets: tuple[str, ...]
@@ -166,7 +166,7 @@ def inside(module: str, part: str) -> bool:
 
 
 def part_of(module: str, parts=MAY_IMPORT) -> str | None:
-    """The longest of ``parts`` that holds a module of actlab, which is named without ``actlab.``."""
+    """The longest of ``parts`` that holds a module of actlab, which is named without actlab."""
     return max(
         (p for p in parts if (inside(module, p) if p else module == "")), key=len, default=None
     )
@@ -195,7 +195,7 @@ def imports_of(path: Path) -> Iterator[Import]:
 
 
 def resolved(found: Import) -> str:
-    """The module an import loads: of ``from a import b`` it is a.b when that is a module, else a."""
+    """The module an import loads: for ``from a import b`` a.b if that is a module, else a."""
     return next((target for target in found.targets if target in MODULES), found.targets[-1])
 
 
@@ -277,7 +277,7 @@ LIGHT += [
 
 
 def test_import_loads_neither_torch_nor_lightning():
-    """In one process, where the first that loads a library is named; `actlab` itself loads no pandas either."""
+    """In one process, which names the first that loads a library; `actlab` loads no pandas."""
     heavy = LEARNING | ONLY_IN.keys()
     code = f"""
 import importlib, sys

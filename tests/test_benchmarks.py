@@ -51,7 +51,7 @@ def test_what_a_benchmark_names_exists(path):
 
 
 def test_stacks_have_as_many_runs_as_are_asked_for(monkeypatch, tmp_path):
-    """Also since the study that they are taken from has stages, the last of which takes ``seeds``."""
+    """Also since their study has stages, the last of which takes ``seeds``."""
     monkeypatch.syspath_prepend(str(BENCHMARKS[0].parent))
     sides, stacks = importlib.import_module("sides"), importlib.import_module("stacks")
     plain = stacks.grid(None, "seeds=30", "model.network.dropout=0.0")
@@ -92,7 +92,10 @@ FACTS = {"finished", "device", "torch", "cuda", "commit", "dtype", "date"}
         (
             ["cifar"],
             "cuda",
-            "'cifar' is no part: give some of tests, mnist, convnet, resnet, gpt, blocks, correct, epochs",
+            (
+                "'cifar' is no part: give some of tests, mnist, convnet, resnet, gpt, "
+                "blocks, correct, epochs"
+            ),
         ),
         (["--cifar10", "nowhere"], "cuda", "--cifar10 nowhere: no such folder"),
         (["resnet"], "cuda", "resnet: give the folder of CIFAR-10 by --cifar10 FOLDER"),
@@ -158,7 +161,7 @@ def gpu(monkeypatch):
 
 
 def test_graphs_become_the_default_by_the_file_of_the_benchmark(gpu, tmp_path, monkeypatch, capsys):
-    """On a device with a name of its own the part is measured in two calls; then its file is copied."""
+    """On a device with a name of its own the part is measured in two calls; its file is copied."""
     trained: list[str] = []
     shown = tmp_path / "benchmarks"
     shown.mkdir()

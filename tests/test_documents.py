@@ -1,4 +1,4 @@
-"""What the documents show is true: links lead somewhere, examples run, generated tables are complete."""
+"""What the documents show is true: links lead somewhere, examples run, tables are complete."""
 
 import contextlib
 import doctest
@@ -115,7 +115,7 @@ LONG = {f"docs/guide/{name}.md" for name in LATER} | {
 
 
 def carry_out(cli, words, read_only):
-    """Run a command, with three batches an epoch; return what it prints. A long one is only read if asked for.
+    """Run a command, with three batches an epoch; return its output. Only read a long one.
 
     Then its study is planned, and its config resolved.
     """
@@ -247,14 +247,20 @@ def test_a_shown_block_allows_what_depends_on_the_processor_alone(shown, printed
 
 
 def test_a_block_is_written_again_from_what_is_printed():
-    shown = "demo: 24 runs, in runs/demo\n…\nelu: better, 0.1 points. So far 2. …\n\n24 of 24 runs finished.\n…\n"
+    shown = (
+        "demo: 24 runs, in runs/demo\n…\nelu: better, 0.1 points. So far 2. …\n\n"
+        "24 of 24 runs finished.\n…\n"
+    )
     lines = [
         "demo: 12 runs, in runs/demo",
         "loading …",
         "elu: worse, 0.3 points. So far 1. It is late.",
     ]
     lines += ["", "12 of 12 runs finished.", "Medians over seeds."]
-    new = "demo: 12 runs, in runs/demo\n…\nelu: worse, 0.3 points. So far 1. …\n\n12 of 12 runs finished.\n…\n"
+    new = (
+        "demo: 12 runs, in runs/demo\n…\nelu: worse, 0.3 points. So far 1. …\n\n"
+        "12 of 12 runs finished.\n…\n"
+    )
     assert refreshed(shown, "\n".join(lines)) == new
     assert refreshed("old\n", "new\nlines\n") == "new\nlines\n"
 

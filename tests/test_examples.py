@@ -105,7 +105,7 @@ def test_each_cell_of_a_notebook_runs(path, tmp_path, monkeypatch, capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize("path", SCRIPTS, ids=stem)
 def test_each_example_runs(path, shows, tmp_path):
-    """As a script, with the README's output; then by the command in its docstring, which trains none again."""
+    """As a script, with the README's output; then by the docstring's command, without training."""
     printed = run(sys.executable, "-c", TIMED, path, cwd=tmp_path, PYTHONPATH=str(FOLDER))
     finished = len(list(tmp_path.rglob("result.json")))
     assert finished

@@ -201,7 +201,8 @@ def test_members_are_built_like_runs_of_their_own(tmp_path):
     study = tmp_path / "grid.yaml"
     study.write_text(
         "base: mnist_classifier\nset: {data.sample: true, model.network.hidden: [8]}\n"
-        "grid: {model.activation: [relu, {name: elu, alpha: 2.0}], model.optimizer.lr: [1e-2, 0.1]}\nseeds: 2\n"
+        "grid: {model.activation: [relu, {name: elu, alpha: 2.0}], "
+        "model.optimizer.lr: [1e-2, 0.1]}\nseeds: 2\n"
     )
     runs = reading.load(str(study)).runs()
     tasks = list(build_tasks([run.config for run in runs], build(runs[0].config)))

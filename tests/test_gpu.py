@@ -1,4 +1,4 @@
-"""What a CUDA device must not change: stacks, precision, checkpoints, random numbers, worker processes.
+"""What a CUDA device must not change: stacks, precision, checkpoints, random numbers, workers.
 
 ``pytest -m gpu`` runs these tests. ACTLAB_GPU_TESTS_ON=cpu runs them without a device, to try them.
 """

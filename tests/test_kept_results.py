@@ -1,4 +1,4 @@
-"""The numbers of the READMEs that report results, recomputed in a few lines from the data beside them.
+"""The numbers of READMEs on results, recomputed in a few lines from the data beside them.
 
 Every table of ``results/*/README.md`` needs an entry in `TABLES`: a function that is given the
 labels of a row and the head of a column, and returns the numbers of that cell. Numbers agree to the
@@ -331,7 +331,7 @@ TODAY = {
 
 
 def of_today(study: str, metric: str, *tuned: str) -> Callable[[list[str], str], Numbers]:
-    """The table of activations with what was selected for each, and the median with its interval."""
+    """The table of activations with the selected settings, and the median with its interval."""
 
     def cell(row: list[str], column: str) -> Numbers:
         runs = rows(study, 15, model__activation=TODAY[row[0]])

@@ -1,4 +1,4 @@
-"""The numbers in the sentences of the pages on results, recomputed from the data and tables beside them."""
+"""The numbers in the sentences of pages on results, recomputed from data and tables there."""
 
 import itertools
 import re
@@ -153,7 +153,8 @@ def of_speed() -> list[str]:
     )
     trained, probed = said
     return [
-        f"bias shift | {trained} minutes of processor time to train, about {probed} for its probes |"
+        f"bias shift | {trained} minutes of processor time to train, "
+        f"about {probed} for its probes |"
     ]
 
 
@@ -535,9 +536,8 @@ def test_verdicts_on_functions_of_coordinates_are_those_of_the_tables():
     psnr = {unit: abs(cell(IMAGE, PSNR, unit)["paired"]["mean"]) for unit in (*TODAY, "gauss")}
     for words in (
         f"is {error['sine']} times GELU's (",
-        "Mish has {mish} times GELU's error, tanh {tanh} and ReLU² {relu_squared} times (each".format(
-            **error
-        ),
+        "Mish has {mish} times GELU's error, tanh {tanh} "
+        "and ReLU² {relu_squared} times (each".format(**error),
         f"Sine is better by {psnr['sine']:.1f} dB (9.9 to 10.1; p 0.00061)",
         f"The Gaussian is better by {psnr['gauss']:.1f} dB over",
         f"Tanh is better by {psnr['tanh']:.1f} dB (p",

@@ -1,4 +1,4 @@
-"""Every verdict of ``results/``, recomputed from the runs' values beside it: outcome, raw and corrected p."""
+"""Every verdict of ``results/``, recomputed from stored values: outcome, raw and corrected p."""
 
 import json
 import math
@@ -81,10 +81,19 @@ def wins(a: Any, b: Any, mode: str) -> float:
 
 def studentised(a: Any, b: Any, axis: int = -1) -> Any:
     """The statistic of Brunner and Munzel, whose error is at least 1/(2nm)."""
-    won = (a[..., :, None] < b[..., None, :]) + 0.5 * (a[..., :, None] == b[..., None, :])
+    # Compare each run of the first side with each of the second
+    first = a[..., :, None]
+    second = b[..., None, :]
+    won = (first < second) + 0.5 * (first == second)
     n, m = won.shape[-2:]
-    error = np.sqrt(won.mean(-1).var(-1, ddof=1) / n + won.mean(-2).var(-1, ddof=1) / m)
-    return abs(won.mean((-1, -2)) - 0.5) / np.maximum(error, 1 / (2 * n * m))
+
+    # Estimate the error of the share of wins
+    variance_first = won.mean(-1).var(-1, ddof=1)
+    variance_second = won.mean(-2).var(-1, ddof=1)
+    error = np.sqrt(variance_first / n + variance_second / m)
+
+    distance = abs(won.mean((-1, -2)) - 0.5)
+    return distance / np.maximum(error, 1 / (2 * n * m))
 
 
 def p_of(a: Any, b: Any, cell: dict[str, Any]) -> float | None:

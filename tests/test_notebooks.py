@@ -27,7 +27,7 @@ def test_there_are_notebooks():
 
 
 def outcome(source, names):
-    """What a kernel shows of a cell as text, by kind: the stream, and the value of its last line."""
+    """What a kernel shows of a cell as text, by kind: the stream, and its last line's value."""
     from IPython.lib.pretty import pretty
 
     body = ast.parse(source)
@@ -72,7 +72,7 @@ def stored(cell):
     ],
 )
 def test_a_notebook_shows_what_its_cells_print(name, drawn, monkeypatch):
-    """Its cells in order, as a kernel would run them; without figures of kept results unless ``drawn``."""
+    """Its cells in order, as a kernel runs them; without figures of results unless ``drawn``."""
     pytest.importorskip("IPython")
     monkeypatch.chdir(ROOT / "notebooks")
     names = {"__name__": "__main__"}
@@ -89,7 +89,7 @@ def test_a_notebook_shows_what_its_cells_print(name, drawn, monkeypatch):
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=[path.stem for path in NOTEBOOKS])
 def test_a_notebook_is_kept_executed(path):
-    """In order, without an error, with a picture for each figure that it draws (`make notebooks`)."""
+    """In order, without an error, with a picture for each figure drawn (`make notebooks`)."""
     found = [cell for cell in cells(path) if cell["cell_type"] == "code"]
     assert [cell["execution_count"] for cell in found] == list(range(1, len(found) + 1))
     for cell in found:

@@ -1,4 +1,4 @@
-"""The wheel is complete, its version is the git tag's or the fallback, and constraints match pyproject.toml."""
+"""The wheel is complete, its version is the tag's or the fallback; constraints match pyproject."""
 
 import os
 import re
@@ -28,7 +28,7 @@ RUNTIME = [*PYPROJECT["project"]["dependencies"], *EXTRAS["workspaces"]]
 
 
 def run(*words: object, cwd: Path) -> str:
-    """Standard output of a command that must succeed; what it said otherwise is the failure's text."""
+    """Standard output of a command that must succeed; other output is the failure's text."""
     environment = {
         key: value
         for key, value in os.environ.items()
@@ -68,7 +68,7 @@ def wheel(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel, tmp_path_factory) -> Path:
-    """The bin folder of a fresh environment: the wheel, and the other packages of the running one."""
+    """The bin folder of a fresh environment: the wheel, and the running one's other packages."""
     home = tmp_path_factory.mktemp("fresh") / "venv"
     venv.create(home, with_pip=False, symlinks=True)
     bin_ = home / "bin"
@@ -108,7 +108,10 @@ def test_wheel_has_the_licence_and_is_small(wheel):
 
 @pytest.mark.slow  # a fresh environment; by default the files in the wheel are compared
 def test_installed_package_is_the_wheels_and_finds_a_study_by_name(installed, tmp_path):
-    code = "from actlab.storage import resources as r; print(r.__file__, r.config_file('demo', 'configs/studies'))"
+    code = (
+        "from actlab.storage import resources as r; "
+        "print(r.__file__, r.config_file('demo', 'configs/studies'))"
+    )
     for path in run(installed / "python", "-c", code, cwd=tmp_path).split():
         assert Path(path).is_relative_to(installed.parent)
 
@@ -137,7 +140,7 @@ def git(*words: object, cwd: Path) -> None:
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory) -> Path:
-    """A git repository of what the version is read from: a commit with the tag v9.8.7, and one after it."""
+    """A git repository for the version: a commit with the tag v9.8.7, and one after it."""
     if shutil.which("git") is None:
         pytest.skip("git is not installed")
     root = tmp_path_factory.mktemp("repository")
@@ -218,7 +221,7 @@ def test_build_requirements_are_installed_with_dev():
 
 
 def followed(page: str, bin_: Path, folder: Path) -> dict[str, str]:
-    """Do in a folder what a page says: write its files, run its commands and programs, in their order.
+    """Do in a folder what a page says: write its files, run its commands and programs in order.
 
     Commands of ``make`` are left out: they are about a clone, and `.github/workflows/ci.yml` runs
     them. A study of a reader's FOLDER of data is run with ``--smoke``, on samples: on all of its

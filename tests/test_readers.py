@@ -51,7 +51,7 @@ APPROVED = {"regular", "io.BytesIO", "BytesIO", "io.StringIO"}
 # Module → what it calls otherwise, each with its reason.
 ALLOWED = {
     "storage.mappings": {
-        "(path if piped and path.is_fifo() else regular(path)).open": "of the command line, perhaps a pipe"
+        "(path if piped and path.is_fifo() else regular(path)).open": "a path of the command line"
     },
     "storage.checkpoints": dict.fromkeys(
         ("torch.load", "zipfile.ZipFile"), "a path or an open file, checked in `read`"

@@ -1,4 +1,4 @@
-"""Every config trains and every study runs to its table and figures, on the samples that travel with actlab.
+"""Every config trains and every study runs to its table and figures, on the bundled samples.
 
 `.ci/smoke` runs all, by ``pytest -m smoke``; studies that differ in kind are part of the default
 suite.
@@ -60,7 +60,7 @@ def test_a_config_trains_and_its_checkpoint_is_tested(path, cli, tmp_path):
 
 
 def assert_complete(path, root, said, **options):
-    """Every run of a study has ended well and as planned; its table and all its figures are there."""
+    """Every run of a study has ended well and as planned; its table and its figures exist."""
     assert not [
         fault for fault in ("in a stack", "a trial of", "no checkpoint keeps") if fault in said
     ]

@@ -1,4 +1,4 @@
-"""The statement about gates: its page follows from the kept runs, and from formulas written here again."""
+"""The statement about gates: its page follows from the stored runs and from formulas here."""
 
 import itertools
 import re

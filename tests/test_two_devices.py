@@ -1,4 +1,4 @@
-"""Two devices with a progress bar and a logger: what one device alone reads must not need the other."""
+"""Two devices with a progress bar and a logger: one device must not need the other's reads."""
 
 import pickle
 

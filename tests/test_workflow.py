@@ -1,4 +1,4 @@
-"""Files that other programs read: the CI workflow and the citation against their schemas, the CI scripts."""
+"""Files for other programs: the CI workflow, the citation and their schemas, the CI scripts."""
 
 import json
 import os
@@ -18,7 +18,7 @@ SCRIPTS = sorted(path for path in (ROOT / ".ci").iterdir() if not path.suffix)
 
 
 class YAML12(yaml.SafeLoader):
-    """Only true and false are booleans, as in YAML 1.2: a workflow's key ``on`` is text, a date as well."""
+    """Only true and false are booleans, as in YAML 1.2; the key ``on`` and dates are text."""
 
 
 YAML12.yaml_implicit_resolvers = {

@@ -1,4 +1,4 @@
-"""A study of 16 runs of three short epochs, trained as ``actlab study run`` does, and killed in the middle."""
+"""A study of 16 runs of three short epochs, trained like ``actlab study run``, and killed."""
 
 import contextlib
 import json
@@ -63,7 +63,7 @@ def load(folder, **options):
 
 
 def leave_untried(patch):
-    """Let ``patch`` leave out trials of stacks and of what users' code opens, as in tests without the mark."""
+    """Let ``patch`` leave out trials of stacks and of opened files, as tests without the mark."""
     patch.setattr("actlab.engines.running.opens_new_files", lambda *_: False)
     patch.setattr("actlab.checks.stack_trial.difference", lambda run: None)
     patch.setattr("actlab.checks.stack_trial.dependence", lambda *_: None)
@@ -72,14 +72,14 @@ def leave_untried(patch):
 
 @contextlib.contextmanager
 def untried():
-    """Leave out these trials in a fixture of a module, which comes before the fixture that sees to it."""
+    """Leave out these trials in a module's fixture, which comes before the one for tests."""
     with pytest.MonkeyPatch.context() as patch:
         leave_untried(patch)
         yield
 
 
 def trained_once(folder, text, name="tiny", *words):
-    """Return the folder of the runs of a finished study, which tests copy; what was printed lies beside it."""
+    """Return the folder of a finished study's runs, for copies; its output lies beside it."""
     (folder / f"{name}.yaml").write_text(text)
     words = (*words, "--runs-dir", str(folder / "runs"), "--jobs", "0")
     with untried(), pytest.MonkeyPatch.context() as patch, (folder / "out.txt").open("w") as out:

@@ -1,4 +1,4 @@
-"""How far two computations of one thing may be apart, whatever processor, library or number of threads.
+"""How far two computations of one thing may differ, with any processor, library or threads.
 
 These add float32 numbers in different orders: a sum of n terms differs by some √n roundings of
 6e-8, and each update carries the difference on. So there are three rules:
@@ -17,5 +17,5 @@ ROUNDED = 1e-5
 
 
 def counted(expected, of=1000, boundary=1):
-    """Compares equal to fractions that ``boundary`` samples ``of`` so many move; half a sample is rounding."""
+    """Equals fractions that ``boundary`` samples ``of`` so many move; half a sample is rounding."""
     return pytest.approx(expected, rel=0, abs=(boundary + 0.5) / of)

@@ -29,7 +29,7 @@ ADAM = {"class_path": "torch.optim.Adam", "init_args": {"lr": 0.01}}
 
 
 def six(name: str, **data: Any) -> tuple[dict[str, Any], str]:
-    """Model and data, in a config, of one of ``programs/six_modules.py``; the key of its activation."""
+    """Model and data, in a config, of one of ``programs/six_modules.py``; its activation's key."""
     arguments: dict[str, Any] = {"activation": "relu"}
     key = "model.activation"
     if name == "Partials":
@@ -74,7 +74,7 @@ class Data:
 
 
 def fitted(task, data, folder, *callbacks, resumed=None, **options):
-    """Return the Trainer that has trained a task, by default for three epochs in float64, without output."""
+    """Return the Trainer of a trained task, by default three epochs in float64, without output."""
     settings = {
         **QUIET,
         "max_epochs": 3,
@@ -88,7 +88,7 @@ def fitted(task, data, folder, *callbacks, resumed=None, **options):
 
 
 def trained_alone(tasks, batches):
-    """Train each task alone on its part of batches ``(R, B, *)``, and return the losses ``(R, batches)``."""
+    """Train each task alone on its part of batches ``(R, B, *)``; return the losses."""
     batches = list(batches)
     losses = torch.zeros(len(tasks), len(batches), dtype=torch.float64)
     for r, task in enumerate(tasks):
@@ -120,7 +120,7 @@ def trained_together(tasks, batches, steps=False):
 
 
 def assert_members(stack, alone, rtol=1e-8, atol=1e-11):
-    """The weights and buffers of a stack's members are those of the tasks that were trained alone."""
+    """The weights and buffers of a stack's members equal those of tasks trained alone."""
     for r, one in enumerate(alone):
         expected = dict(one.network.state_dict())
         torch.testing.assert_close(stack.network.member_state(r), expected, rtol=rtol, atol=atol)

@@ -1,4 +1,4 @@
-"""Fits in blocks of updates or by single updates, and what they leave; updates replayed on a CPU."""
+"""Fits in blocks of updates or by single updates, and their results; updates replayed on a CPU."""
 
 import copy
 from pathlib import Path
@@ -83,7 +83,7 @@ def check_equal(one: Any, other: Any) -> None:
 
 
 def traced_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], set[str]]:
-    """Replay updates on a CPU; return a list that counts the replays, and the names of their operators."""
+    """Replay updates on a CPU; return a list that counts replays, and their operators' names."""
     calls: list[int] = []
     operators: set[str] = set()
 

@@ -41,7 +41,7 @@ def one_unit(seeds: int = 1, **changes: Any) -> Study:
 
 
 def curves_of(run: Run) -> Curves:
-    """gelu is best at 0.1, relu at 0.01; the test error says the opposite of what validation says."""
+    """gelu is best at 0.1, relu at 0.01; the test error contradicts the validation."""
     good = run.point[LR] == (0.1 if run.point[ACT] == "gelu" else 0.01)
     low = (0.2 if good else 0.4) + 0.01 * run.seed
     return {"val/loss": [1.0, low, 0.5], "test/error": [0.9, 0.5, 0.3 if good else 0.1]}
@@ -60,7 +60,7 @@ def write(
     rows: Sequence[Row] = (),
     **facts: Any,
 ) -> None:
-    """A run folder with each metric's values at epochs 1, 2, …, and some rows; a copy of an equal one."""
+    """A run folder with each metric's values at epochs 1, 2, …, and rows; or a copy of one."""
     folder = RunFolder(root, run)
     asked, is_new = repr((run, curves, status, rows, facts)), not folder.path.exists()
     if is_new and asked in _KEPT:
@@ -87,7 +87,7 @@ def finished(
     bad: Callable[[Run], bool] = lambda run: False,
     **facts: Any,
 ) -> Results:
-    """The results of a study, each run of which has recorded these curves; ``bad`` ones have diverged."""
+    """The results of a study whose runs have recorded these curves; ``bad`` ones have diverged."""
     for run in plan.runs():
         status = DIVERGED if bad(run) else FINISHED
         write(root, run, curves(run) if callable(curves) else curves, status, **facts)

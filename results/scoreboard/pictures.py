@@ -1,4 +1,4 @@
-"""Write the further pictures of the scoreboard, of 128 × 128 pixels: a photograph, a page of text, a texture.
+"""Write the further pictures of the scoreboard, 128 × 128 pixels: a photograph, text, a texture.
 
     python results/scoreboard/pictures.py pictures
 
@@ -53,7 +53,7 @@ def texture() -> Image.Image:
 
 
 def chance(pixels: np.ndarray) -> float:
-    """Return the PSNR of the mean colour of the training pixels over the test pixels; see `PixelDataModule`."""
+    """Return the PSNR of the training pixels' mean colour on test pixels; see `PixelDataModule`."""
     colours = pixels.astype(float) / 255
     rows, columns = np.indices(colours.shape[:2])
     trained, tested = (rows + columns) % 2 == 0, ((rows + columns) % 2 == 1) & (rows % 2 == 1)

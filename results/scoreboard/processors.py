@@ -1,4 +1,4 @@
-"""GELU against itself on another processor: ``python results/scoreboard/processors.py`` writes processors.md.
+"""GELU against itself on another processor: ``results/scoreboard/processors.py`` (processors.md).
 
 The kept runs of GELU on each first data set of the scoreboard stand beside runs of the same
 settings and seeds on another processor (``processors/``): what differs is the order of float32
@@ -25,12 +25,13 @@ TASKS = {
 }
 HEAD = """# GELU against itself on another processor
 
-`python results/scoreboard/processors.py` computes this page; a test compares the two. The runs of an AMD EPYC
-that the scoreboard has stand beside runs of equal settings and seeds on an Intel Xeon, by torch 2.13.0, one
-thread. What differs at first is the last digit of float32 sums.
+`python results/scoreboard/processors.py` computes this page; a test compares the two. The runs of
+an AMD EPYC that the scoreboard has stand beside runs of equal settings and seeds on an Intel Xeon,
+by torch 2.13.0, one thread. What differs at first is the last digit of float32 sums.
 
 - *ratio*: what the scoreboard would say of GELU under another name, with its interval of 95 %.
-- *same seed*: standard deviation of the logarithm of the ratio of two runs of one seed on both processors.
+- *same seed*: standard deviation of the logarithm of the ratio of two runs of one seed on both
+  processors.
 - *other seed*: that of two runs of different seeds.
 
 | task | runs | ratio | same seed | other seed |
@@ -39,7 +40,7 @@ thread. What differs at first is the last digit of float32 sums.
 
 
 def errors(folder: str, column: str, block: str | None, decibels: bool) -> pd.Series:
-    """Return GELU's error by seed, at the chosen setting and fresh seeds; of decibels the squared error."""
+    """Return GELU's error by seed, at the selected setting, fresh seeds; squared for decibels."""
     runs = pd.read_csv(HERE.parent / folder / "values.csv")
     runs = runs[(runs["model.activation"] == "gelu") & (runs["chosen"] == 1) & (runs["seed"] >= 5)]
     values = (runs[runs["block"] == block] if block else runs).set_index("seed")[column]

@@ -55,7 +55,8 @@ def main(packages: Path, texts: Path) -> None:
         text = joined(files)
         (texts / f"{name}.txt").write_bytes(text)
         print(
-            f"{name}.txt: {len(files)} files, {len(text):,} bytes, sha256 {hashlib.sha256(text).hexdigest()}"
+            f"{name}.txt: {len(files)} files, {len(text):,} bytes, sha256 "
+            f"{hashlib.sha256(text).hexdigest()}"
         )
 
 

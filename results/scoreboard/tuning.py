@@ -1,4 +1,4 @@
-"""What a budget of tuning buys: ``python results/scoreboard/tuning.py`` writes tuning.md from choosing runs.
+"""What a budget of tuning buys: ``python results/scoreboard/tuning.py`` writes tuning.md.
 
 Of the K settings that were tried for an activation, k drawn without replacement have an expected
 best score, the lowest median over the choosing seeds of the metric that selects; with k = K that of
@@ -73,10 +73,10 @@ TASKS: dict[str, tuple[str, str, list[str], dict[str, str], int, list[int]]] = {
 }
 HEAD = """# Expected best of k settings
 
-`python results/scoreboard/tuning.py` computes this page from the runs that chose settings; a test compares
-the two. Each number is the mean, over all draws of k of the settings that were tried, of the best median over
-the three or five seeds that chose, on validation data; for an equation it is of the loss at held-out points. An
-order that changes from column to column is one of budgets.
+`python results/scoreboard/tuning.py` computes this page from the runs that chose settings; a test
+compares the two. Each number is the mean, over all draws of k of the settings that were tried, of
+the best median over the three or five seeds that chose, on validation data; for an equation it is
+of the loss at held-out points. An order that changes from column to column is one of budgets.
 """
 
 

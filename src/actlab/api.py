@@ -278,8 +278,9 @@ class StudyResults:
         """
         from actlab.reports.table_files import to_csv
 
-        file = io.StringIO(to_csv(self.stages[-1]))
-        return pd.read_csv(file, keep_default_na=False, na_values=[""])  # "None" is a label
+        text = to_csv(self.stages[-1])
+        # "None" is a label.
+        return pd.read_csv(io.StringIO(text), keep_default_na=False, na_values=[""])
 
     @cached_property
     def figures(self) -> dict[str, Figure]:

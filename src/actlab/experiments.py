@@ -41,7 +41,7 @@ from actlab.tasks.complete import CompleteCheckpoint
 from actlab.tasks.outside import StateOutside
 from actlab.tasks.training import Training
 
-# Tensors are in memory and a batch is one gather: loader workers would only add copies.
+# Tensors are in memory and a batch is a single gather: loader workers would only add copies.
 warnings.filterwarnings("ignore", ".*does not have many workers.*")
 # Workers that read files wait for disks: more workers than cores are intended.
 warnings.filterwarnings("ignore", "This DataLoader will create")
@@ -55,13 +55,15 @@ ANY_CLASSES: dict[str, Any] = {
     "datamodule_class": pl.LightningDataModule,
     "subclass_mode_data": True,
 }
+# Trainer arguments for keys that a config does not set
 OF_TRAINER = {
     "logger": False,
     "enable_progress_bar": False,
     "enable_model_summary": False,
     "devices": 1,
 }
-_UNRECORDED = {  # callbacks that tasks reject, and why
+# Callbacks that tasks reject, and why
+_UNRECORDED = {
     LearningRateFinder: "trains with another learning rate than the checkpoints record: leave it "
     "out and give model.optimizer.lr, which `actlab tune` searches",
     BatchSizeFinder: "trains with another batch size than the checkpoints record: leave it out and "
@@ -74,8 +76,9 @@ _UNRECORDED = {  # callbacks that tasks reject, and why
 class ActlabCLI(LightningCLI):
     """LightningCLI that passes the seed to task and data, and the data's shapes to the task.
 
-    ``given`` are nested values that the user states, without defaults; ``args`` what LightningCLI
-    parses.
+    It builds Trainer, task and datamodule from a config, with actlab's callbacks and the training
+    record for checkpoints. It runs nothing, and it does not check the top level of a config:
+    `actlab.config.sections.check` does. `ConfigCLI` takes nested values in place of words.
     """
 
     digests: dict[str, str | None] | None = None  # of files and code; see `record.with_digests`
@@ -88,12 +91,23 @@ class ActlabCLI(LightningCLI):
         any_optimizer: bool = False,
         **trainer_defaults: Any,
     ) -> None:
+        """Parse a config and build its parts.
+
+        Args:
+            given: nested values that the user states, without defaults.
+            args: what LightningCLI parses.
+            record: callback that writes the config of a run.
+            any_optimizer: whether the config may set an optimiser at the top level.
+            **trainer_defaults: Trainer arguments for keys that the config does not set.
+        """
         self.given = given
         self.shapes: dict[str, Any] = {}  # of the data, which the config omits
+
+        save_options = {"save_to_log_dir": False} if record else None
         super().__init__(
             **ANY_CLASSES,
             save_config_callback=record,
-            save_config_kwargs={"save_to_log_dir": False} if record else None,
+            save_config_kwargs=save_options,
             trainer_defaults=trainer_defaults,
             seed_everything_default=0,
             auto_configure_optimizers=any_optimizer,
@@ -126,7 +140,9 @@ class ActlabCLI(LightningCLI):
     def arguments(self) -> dict[str, Any]:
         """The model's arguments with their defaults."""
         arguments = self.config.model.get("init_args")
-        return dict(arguments.as_dict()) if arguments else {}
+        if not arguments:
+            return {}
+        return dict(arguments.as_dict())
 
     def before_instantiate_classes(self) -> None:
         """Check the activation before a dataset is read for its shapes."""
@@ -136,7 +152,8 @@ class ActlabCLI(LightningCLI):
             activations.factory(self.arguments["activation"])
 
     def after_instantiate_classes(self) -> None:
-        """Check callbacks and given shapes, set the training record for checkpoints, and seed."""
+        """Check callbacks and stated shapes, set the training record for checkpoints, and seed."""
+        # Checks
         if issubclass(self.model_type, Task):
             for name in sections.SHAPES:
                 if sections.gives(self.given, name):
@@ -144,13 +161,15 @@ class ActlabCLI(LightningCLI):
         if isinstance(self.model, Task):
             _check_callbacks(self.trainer.callbacks)  # type: ignore[attr-defined]
 
-        # The record
+        # The training record
         shapes = {name: shape for name, shape in self.shapes.items() if name in self.arguments}
         config = with_digests(record_of(self.resolved, shapes), self.digests)
         if isinstance(self.model, Task):
             self.model.config = config
             # The config is logged as a whole
             self.model._log_hyperparams &= saves_hyperparameters(self.model)
+
+        # Checkpoints store it
         writer = self.trainer.strategy.checkpoint_io
         if isinstance(writer, AtomicCheckpointIO):
             writer.config = config
@@ -159,12 +178,13 @@ class ActlabCLI(LightningCLI):
             seed_generators(self.config[sections.SEED])
 
     def instantiate_classes(self) -> None:
-        """Build data, task and Trainer; seed before each where classes outside actlab may draw."""
+        """Build data, task and Trainer; seed before each if classes outside actlab may draw."""
         if self.seeds_globally:
             for action in self.parser._actions:
                 if action.dest in sections.SECTIONS:
                     section: Any = action
                     section.instantiate_classes = partial(self._seeded, section.instantiate_classes)
+
         try:
             super().instantiate_classes()
         except ActlabError:
@@ -174,10 +194,9 @@ class ActlabCLI(LightningCLI):
 
     @cached_property
     def seeds_globally(self) -> bool:
-        """Whether model or data may draw from the global generators: one is not actlab's."""
-        return not identity.is_of_actlab(
-            {name: self.config[name].class_path for name in sections.SECTIONS}
-        )
+        """Whether model or data may draw from the global generators: a class is not actlab's."""
+        class_paths = {name: self.config[name].class_path for name in sections.SECTIONS}
+        return not identity.is_of_actlab(class_paths)
 
     def _seeded(self, instantiate: Callable[[Any], Any], value: Any) -> Any:
         seed_generators(self.config[sections.SEED])
@@ -185,8 +204,8 @@ class ActlabCLI(LightningCLI):
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
         """Build the Trainer with actlab's callbacks and, without a plugin, atomic checkpoints."""
-        chosen = self.config_init.trainer
-        if chosen.barebones and (chosen.callbacks or chosen.logger):
+        arguments = self.config_init.trainer
+        if arguments.barebones and (arguments.callbacks or arguments.logger):
             raise ActlabError(
                 "trainer.barebones excludes loggers and checkpoints: give --trainer.logger null "
                 "and --trainer.callbacks null"
@@ -195,15 +214,18 @@ class ActlabCLI(LightningCLI):
             trainer = super().instantiate_trainer(**kwargs)
         except (ModuleNotFoundError, RuntimeError, TypeError, ValueError) as error:
             raise ActlabError(f"trainer: {one_line(error)}") from error
-        # The default of Lightning; any other was given as a plugin.
+
+        # The default of Lightning is replaced; a user states any other as a plugin
         if type(trainer.strategy.checkpoint_io) is TorchCheckpointIO:
             trainer.strategy.checkpoint_io = AtomicCheckpointIO()
-        ours: list[Any] = [StopOnSignal(), PlannedLength()]
+
+        # Callbacks of actlab, before all others
+        callbacks: list[Any] = [StopOnSignal(), PlannedLength()]
         if not isinstance(self.model, Training):  # tasks do both themselves
-            ours += [CompleteCheckpoint(), Unfused()]
+            callbacks += [CompleteCheckpoint(), Unfused()]
         if self.seeds_globally:
-            ours += [SeedEveryEpoch(self.config[sections.SEED]), StateOutside()]
-        trainer.callbacks[:0] = ours  # type: ignore[attr-defined]
+            callbacks += [SeedEveryEpoch(self.config[sections.SEED]), StateOutside()]
+        trainer.callbacks[:0] = callbacks  # type: ignore[attr-defined]
         return trainer
 
 
@@ -236,7 +258,8 @@ def shape_for(
     """Return a shape of the data, such as ``num_classes``, which a model's config omits."""
     if name not in arguments:
         return None
-    if (shape := getattr(data, name, None)) is not None:
+    shape = getattr(data, name, None)
+    if shape is not None:
         return shape
     if issubclass(model, Task) or arguments[name] is None:  # a task's default need not fit the data
         raise ActlabError(
@@ -252,18 +275,19 @@ def _check_callbacks(callbacks: Sequence[Any]) -> None:
                 raise ActlabError(f"{type(callback).__name__} {reason}")
 
 
-def check_shape(name: str, given: Any, data: pl.LightningDataModule) -> None:
-    """Reject a shape in the config of a task that differs from the data's, if the data has one."""
+def check_shape(name: str, stated: Any, data: pl.LightningDataModule) -> None:
+    """Reject a shape in the config of a task that differs from the data's shape, if it has one."""
     shape = getattr(data, name, None)
-    if given is None or shape is None:
+    if stated is None or shape is None:
         return
 
-    is_equal = given == shape
-    if isinstance(given, Sequence) and shape:
-        is_equal = list(given) == list(shape)
+    # Lists and tuples of equal numbers are equal
+    is_equal = stated == shape
+    if isinstance(stated, Sequence) and shape:
+        is_equal = list(stated) == list(shape)
     if not is_equal:
         raise ActlabError(
-            f"model.{name} is {given!r}, but {type(data).__qualname__} has {name} {shape!r}: "
+            f"model.{name} is {stated!r}, but {type(data).__qualname__} has {name} {shape!r}: "
             f"leave model.{name} out"
         )
 
@@ -278,8 +302,8 @@ class Experiment(NamedTuple):
     def attach(self) -> None:
         """Attach the Trainer to the data and the task to the Trainer, as a fit does.
 
-        Hooks of the data may ask the Trainer. The task gets no Trainer: it would log into a loop,
-        and none runs.
+        Hooks of the data may use the Trainer. The task gets no Trainer: it would log into a loop,
+        and no loop runs.
         """
         self.data.trainer = self.trainer
         trainer: Any = self.trainer  # Lightning sets the attribute elsewhere
@@ -299,7 +323,7 @@ class Experiment(NamedTuple):
 
 
 def number_of_batches(loader: Any, limit: int | float) -> int | None:
-    """Return how many batches a Trainer takes of one or several loaders; None if unknown.
+    """Return how many batches a Trainer takes from one or several loaders; None if unknown.
 
     ``limit`` is a number or a share of the batches of each loader.
     """
@@ -308,13 +332,16 @@ def number_of_batches(loader: Any, limit: int | float) -> int | None:
     else:
         combined = CombinedLoader(loader, "max_size_cycle")
 
-    # Numbers instead of batches: the loaders themselves may start processes.
+    # Numbers instead of batches: the loaders themselves may start processes
     parts = []
     for part in combined.flattened:
         length = sized_len(part)
         if length is None:
             return None
-        number = min(length, limit) if isinstance(limit, int) else int(length * limit)
+        if isinstance(limit, int):
+            number = min(length, limit)
+        else:
+            number = int(length * limit)
         parts.append(range(number))
 
     combined.flattened, combined.limits = parts, None
@@ -328,10 +355,10 @@ def prepare(data: pl.LightningDataModule) -> None:
 
 
 def data_of(config: Mapping[str, Any]) -> pl.LightningDataModule:
-    """Instantiate the data of a complete config alone."""
-    given = with_import_paths(config)
-    seed = run_seed(given.get(sections.SEED, 0))
-    parsed: Any = Namespace(data=typed(given, "data", seed))  # type: ignore[no-untyped-call]
+    """Instantiate only the data of a complete config."""
+    values = with_import_paths(config)
+    seed = run_seed(values.get(sections.SEED, 0))
+    parsed: Any = Namespace(data=typed(values, "data", seed))  # type: ignore[no-untyped-call]
     data: pl.LightningDataModule = parser_of("data").instantiate(parsed).data
     return data
 
@@ -341,12 +368,15 @@ def build(
 ) -> Experiment:
     """Instantiate a complete LightningCLI config, as nested values, without running it.
 
-    ``trainer_defaults``, over those in `OF_TRAINER`, are Trainer arguments for keys that the config
-    does not set. ``digests`` are those known of files and code; new ones are added.
+    Args:
+        config: nested values.
+        digests: computed digests of files and code; new ones are added to it.
+        **trainer_defaults: Trainer arguments for keys that the config does not set. They override
+            `OF_TRAINER`.
     """
-    whole = with_import_paths(config)
-    given = {key: value for key, value in whole.items() if value is not None}
-    sections.check(given)
-    with messages.one_line_errors(given):
-        cli = ConfigCLI(given, digests, **{**OF_TRAINER, **trainer_defaults})
+    complete = with_import_paths(config)
+    values = {key: value for key, value in complete.items() if value is not None}
+    sections.check(values)
+    with messages.one_line_errors(values):
+        cli = ConfigCLI(values, digests, **{**OF_TRAINER, **trainer_defaults})
     return Experiment(cli.trainer, cli.model, cli.datamodule)

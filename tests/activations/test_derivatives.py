@@ -1,4 +1,4 @@
-"""The first three derivatives of every activation, by its input and in losses of a network's derivatives."""
+"""The first three derivatives of every activation, by its input and in losses with derivatives."""
 
 from collections.abc import Callable
 from functools import partial
@@ -92,7 +92,7 @@ def test_replaced_activations_have_values_and_slopes_of_torchs(name):
 
 
 def network(spec: Activation, training: bool) -> nn.Module:
-    """Two inputs, one output; also a smooth activation, so that no derivative vanishes everywhere."""
+    """Two inputs, one output; a smooth activation, so that no derivative vanishes everywhere."""
     torch.manual_seed(0)
     layers = [nn.Linear(2, 6), create(spec), nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 1)]
     return with_equal_draws(nn.Sequential(*layers), training)

@@ -301,7 +301,7 @@ def test_logistic_and_normal_differ_by_a_tenth():
 
 
 def test_torch_modules_are_torch_modules():
-    """All that torch has, but for the one whose draws belong to a run: so costs compare torch's kernels."""
+    """All that torch has, except the one with draws of a run: so costs compare torch's kernels."""
     for name in (
         "ELU",
         "GELU",

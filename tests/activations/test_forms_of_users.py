@@ -1,4 +1,4 @@
-"""Activations in the forms that people write them in, and the words about those that cannot be built."""
+"""Activations in the forms that people write, and the messages on those that cannot be built."""
 
 import copy
 import sys
@@ -102,7 +102,10 @@ def test_a_decorated_function_may_build_a_module(forms):
     [
         (
             "failing",
-            "'Tensor' object has no attribute 'no_such_method' .*line 21: .*Without a tensor: .*'x'",
+            (
+                "'Tensor' object has no attribute 'no_such_method' .*line 21: .*Without a "
+                "tensor: .*'x'"
+            ),
         ),
         (
             "nothing_near",
@@ -121,7 +124,10 @@ def test_many_attributes_are_not_listed():
 
 
 def test_a_file_that_parses_arguments_sees_its_own(tmp_path, monkeypatch):
-    text = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument({!r})\nparser.parse_args()\n"
+    text = (
+        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument({!r})\n"
+        "parser.parse_args()\n"
+    )
     (tmp_path / "optional.py").write_text(text.format("--beta") + "def act(x):\n    return x\n")
     (tmp_path / "required.py").write_text(text.format("beta"))
     monkeypatch.setattr(sys, "argv", words := ["actlab", "check", "./optional.py:act"])

@@ -1,4 +1,4 @@
-"""x·P(X ≤ x) against mpmath from 1e-30 to 1e30 and plain torch: value, derivatives, memory, extremes."""
+"""x·P(X ≤ x) against mpmath (1e-30 to 1e30) and torch: value, derivatives, memory, extremes."""
 
 import math
 from collections.abc import Callable
@@ -71,7 +71,7 @@ def unit_of(name: str) -> Callable[[Tensor], Tensor]:
 
 
 def grid() -> list[float]:
-    """Of both signs from 1e-30 to 1e30, densely about 1 and where exponentials end; bfloat16 holds each."""
+    """Both signs from 1e-30 to 1e30, dense about 1 and where exponentials end; all are bfloat16."""
     coarse = [2.0**k for k in range(-100, 101, 4)]
     fine = [2.0**k * (1 + m / 4) for k in range(-8, 9) for m in range(4)]
     ends = [float(x) for x in [*range(4, 16), *range(80, 112, 2), *range(696, 760, 8)]]
@@ -81,7 +81,7 @@ def grid() -> list[float]:
 
 @lru_cache
 def exactly(exact: Real) -> list[tuple[float, float, float]]:
-    """At each place of the grid: the place, the exact value, and how far it moves with x, both relative."""
+    """At each point of the grid: the point, the exact value, its change with x, both relative."""
     step, found = mpmath.mpf(10) ** -30, []
     # The Cauchy slope's terms agree in 120 digits at 1e60.
     with mpmath.workdps(150 if exact in cauchy else 70):
@@ -104,7 +104,7 @@ def derivatives(unit: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Te
 
 @pytest.mark.parametrize("name", list(EXACT))
 def test_tails_keep_their_relative_accuracy(name):
-    """Within 16 ε, where the input is known to 16 ε, down to a thousand times the least normal number.
+    """Within 16 ε, where the input is known to 16 ε, down to 1,000 times the least normal number.
 
     It is 2 ε in bfloat16. Below that number values may be 0, and on the right curvatures, which go
     to 0 beside slopes of 1, count within 16 ε of 1. So do both derivatives of the Cauchy form,

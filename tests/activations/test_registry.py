@@ -1,4 +1,4 @@
-"""Names, parameters, plug-ins, and what every registered unit must survive because it is registered."""
+"""Names, parameters, plug-ins, and what every registered activation must survive."""
 
 import copy
 import pickle
@@ -27,8 +27,8 @@ from actlab.random.streams import Stream, attach
 
 NAMES = names()
 PAPER_NAMES = (
-    "relu elu leaky_relu srelu prelu rrelu silu gelu gelu_tanh gelu_sigmoid soi adaptive_dropout cauchy_lu "
-    "laplace_lu identity tanh sigmoid"
+    "relu elu leaky_relu srelu prelu rrelu silu gelu gelu_tanh gelu_sigmoid soi adaptive_dropout "
+    "cauchy_lu laplace_lu identity tanh sigmoid"
 )
 NAMES_OF_TODAY = ("relu_squared", "mish", "softplus", "sine", "gauss")
 SOI_FAMILY = [{"name": "soi", "cdf": cdf} for cdf in ("logistic", "laplace", "cauchy")]
@@ -215,7 +215,10 @@ def test_mistakes_are_named_when_the_factory_is_made():
         ("gelo", "unknown activation 'gelo'; did you mean 'gelu'"),
         (
             "Swish",
-            r"unknown activation 'Swish'; did you mean 'silu'\? `actlab activations` lists all. Or use",
+            (
+                r"unknown activation 'Swish'; did you mean 'silu'\? `actlab activations` lists "
+                r"all. Or use"
+            ),
         ),
         ("gelu_new", r"did you mean 'gelu_tanh'\? "),
         (
@@ -224,7 +227,10 @@ def test_mistakes_are_named_when_the_factory_is_made():
         ),
         (
             "qqq",
-            r"^unknown activation 'qqq'\. `actlab activations` lists all. Or use an importable name: \S+ or",
+            (
+                r"^unknown activation 'qqq'\. `actlab activations` lists all. Or use an importable "
+                r"name: \S+ or"
+            ),
         ),
         ({"name": "elu", "alfa": 1}, "unknown parameter of elu 'alfa'; did you mean 'alpha'"),
         ({"name": "relu", "alpha": 1}, "unknown parameter of relu 'alpha'. relu takes none."),

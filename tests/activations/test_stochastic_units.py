@@ -31,7 +31,7 @@ def z_bound(tests: int) -> float:
 @pytest.mark.parametrize("cdf", list(CDFS))
 @pytest.mark.parametrize(("mu", "sigma"), [(0.0, 1.0), (0.4, 0.5)])
 def test_soi_mean_and_variance(cdf, mu, sigma):
-    """E = xF(x), Var = x²F(x)(1 − F(x)); jointly at 99.9 % confidence by the binomial's normal limit."""
+    """E = xF(x), Var = x²F(x)(1 − F(x)); jointly at 99.9 % confidence, by the normal limit."""
     oracle = getattr(stats, "norm" if cdf == "normal" else cdf)
     p = torch.from_numpy(oracle.cdf(POINTS.numpy(), mu, sigma))
     spec = {"name": "soi", "cdf": cdf, "mu": mu, "sigma": sigma}

@@ -70,7 +70,7 @@ def test_a_group_of_which_all_diverged_is_infinite_where_others_were_measured(tm
 
 
 def noisy(tmp_path: Path, seeds: int = 3, diverge: int = -1, skip: int = -1) -> results.Results:
-    """One activation whose error is noise + seed/10, in layer 2 twice as large; written in no order."""
+    """One activation whose error is noise + seed/10, in layer 2 twice as large; not in order."""
     plan = one_unit(seeds=seeds)
     for run in plan.runs():
         write(tmp_path, run, {"test/error": [0.5]}, DIVERGED if run.seed == diverge else FINISHED)

@@ -1,4 +1,4 @@
-"""Differences of two sides, against brute force, bisection, simulation and scipy: means, then probabilities."""
+"""Differences of two sides, against brute force, bisection, simulation and scipy."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What a later stage is run at: what was chosen, where it was chosen, and nothing that the first alone sets."""
+"""What a later stage runs at: the selected setting, and nothing that only the first stage sets."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,7 @@ THREE = ({ACT: ["gelu", "relu", "elu"], LR: [0.1, 0.01]},)
 
 
 def run_all(plan: Study, root: Path, *failed: str) -> list[Study]:
-    """Write the runs of each stage as it opens, or the failures of some activations; the opened stages."""
+    """Write the runs of each stage as it opens, or failures of activations; return the stages."""
     while True:
         opened = [stage.study for stage in opening.opened(StudyFolder(plan, root)).stages]
         for run in (run for stage in opened for run in stage.runs()):
@@ -117,7 +117,7 @@ def test_a_seed_that_chose_is_not_compared(tmp_path):
 
 
 def chose(folder: Path, *later: Stage) -> list[int]:
-    """The number of runs in each cell of "How lr was chosen", with other seeds than those that chose."""
+    """The runs in each cell of "How lr was chosen", with other seeds than the selection's."""
     plan = study(stages=(Stage("choose", (0, 1)), Stage("compare", (5, 6))))
     run_all(plan, folder)
     run_all(replace(plan, stages=later), folder)
@@ -168,7 +168,9 @@ def test_a_selection_by_another_rule_is_rejected(tmp_path, rule):
     run_all(plan, tmp_path)
     with pytest.raises(
         DamagedError,
-        match=f"by the min of the best val/loss, not the {rule.mode} of the best {rule.metric}: del",
+        match=(
+            f"by the min of the best val/loss, not the {rule.mode} of the best {rule.metric}: del"
+        ),
     ):
         opening.opened(StudyFolder(replace(plan, select=rule), tmp_path))
 

@@ -1,4 +1,4 @@
-"""Records with values of other types: named in one line, the others still shown, never a traceback."""
+"""Records with values of other types: named in one line, the others are shown, no traceback."""
 
 import json
 import shutil
@@ -61,7 +61,7 @@ each_value = pytest.mark.parametrize(
 @each_value
 @pytest.mark.parametrize(("name", "least"), [("result.json", 15), (COSTS, 15)])
 def test_values_of_other_types_in_records_are_named(whole, tmp_path, name, least, each):
-    """Each place, with some values or every one: what is of another type is named, or is not read."""
+    """Each place, with some values or every one: a value of another type is named, or not read."""
     root = Path(shutil.copytree(whole, tmp_path / "s"))
     file = min(root.rglob(name))
     before, faults, named = shown(root), {}, 0

@@ -41,7 +41,7 @@ ROWS = st.builds(
 
 
 def by_hand(rows: Iterable[Row], name: str, condition: str) -> list[tuple[float, float]]:
-    """Epochs and values of a series: of several rows at an epoch that of the highest step, or the later one."""
+    """Epochs and values of a series: of rows at one epoch, the highest step or the later row."""
     found = {}
     for row in sorted(rows, key=lambda r: r.step):
         if (row.name, row.condition) == (name, condition):

@@ -1,4 +1,4 @@
-"""What an update costs, by a clock of our own: which updates count, how far they move, what actlab adds."""
+"""Costs of an update, by a clock of the test: which updates count, and what actlab adds."""
 
 import re
 from collections.abc import Callable
@@ -46,7 +46,7 @@ class Clock:
 def measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., list[dict[str, Any]]]:
-    """The costs of two activations by some clock, in three rounds on a machine of two cores and some load."""
+    """The costs of two activations by a clock, in three rounds on two cores with some load."""
     (tmp_path / "two.yaml").write_text(STUDY)
     runs = reading.load(str(tmp_path / "two.yaml")).runs()
     loss = ClassificationTask.loss
@@ -96,7 +96,7 @@ def test_in_processor_time_other_programs_add_nothing(measured):
 
 
 def test_parts_of_the_rounds_show_how_far_a_timing_moves(measured):
-    """Every update of the last round takes a tenth of a second longer; 3 + 4 + 4 of each come before."""
+    """Every update of the last round takes 0.1 s longer; 3 + 4 + 4 of each come before."""
     relu, elu = measured(Clock(lambda update: 0.1 * (update >= 22)), load=1.0)
     assert relu["seconds_in_parts"] == pytest.approx([1.0, 1.0, 1.1])
     assert elu["seconds_in_parts"] == pytest.approx([1.5, 1.5, 1.6])
@@ -113,7 +113,7 @@ def test_parts_of_the_rounds_show_how_far_a_timing_moves(measured):
 def test_an_activation_costs_the_same_under_any_declaration(
     program, tmp_path, monkeypatch, dropout, passes
 ):
-    """A forward pass takes a second, and six where actlab seeds; the clean loss has a pass of its own."""
+    """A forward pass takes 1 s, and 6 s where actlab seeds; the clean loss has its own pass."""
     file, clock = program("declared_gelus"), SimpleNamespace(now=0.0)
     forms = {
         name: f"{file}:{name}" for name in ("undeclared", "Undeclared", "drawing", "deterministic")

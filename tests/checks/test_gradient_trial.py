@@ -1,4 +1,4 @@
-"""Which gradients count as wrong: those of hand-written backward passes, but no kink, jump or random map."""
+"""Which gradients count as wrong: hand-written backward passes, but no kink, jump or random map."""
 
 import pytest
 import torch

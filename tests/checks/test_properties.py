@@ -10,8 +10,9 @@ from actlab.checks.rows import NAMES
 
 DIFFERENCES = "gradient against differences"
 BEND = (
-    "pictures: shape and dtype of the input, finite, as declared; vectors: returned shape (1, 24, 64, 24) for "
-    "an input of shape (64, 24): return a tensor of that shape; sequences: raises RuntimeError"
+    "pictures: shape and dtype of the input, finite, as declared; vectors: returned "
+    "shape (1, 24, 64, 24) for an input of shape (64, 24): return a tensor of that shape; "
+    "sequences: raises RuntimeError"
 )
 
 
@@ -150,7 +151,10 @@ def test_the_rows_of_higher_derivatives_name_a_wrong_one(programs, name, row, te
         (
             "Low",
             {
-                "state": "1 learnt parameters, 0 numbers in buffers; tensors in bfloat16: studies raise them"
+                "state": (
+                    "1 learnt parameters, 0 numbers in buffers; "
+                    "tensors in bfloat16: studies raise them"
+                )
             },
         ),
         (
@@ -230,7 +234,7 @@ def test_state_is_named(file):
 
 
 class Clock:
-    """Lets each timed pass take a second; with ``jumps`` those of the first activation 50 s in five rounds."""
+    """Lets each timed pass take 1 s; with ``jumps`` five of the first activation take 50 s."""
 
     def __init__(self, jumps):
         self.jumps, self.calls, self.now = jumps, 0, 0.0
@@ -252,7 +256,7 @@ class Clock:
     ("load", "jumps", "numeric"), [(9.0, False, False), (0.1, True, False), (0.1, False, True)]
 )
 def test_no_cost_is_printed_of_a_busy_machine(monkeypatch, load, jumps, numeric):
-    """Another program is told by the load, or by times of which some fifths are many times longer."""
+    """The load tells of another program, or times of which some fifths are many times longer."""
     monkeypatch.setattr("actlab.checks.properties.time", Clock(jumps))
     monkeypatch.setattr("os.getloadavg", lambda: (load, load, load))
     costs = [one.text for one in measure("elu") if one.name.startswith("cost")]

@@ -1,4 +1,4 @@
-"""The trial before stacking: whatever would make a stack's numbers others than those of runs alone is found."""
+"""The trial before stacking finds whatever would make a stack's numbers differ from lone runs."""
 
 import contextlib
 from typing import Any
@@ -120,7 +120,7 @@ def norm_of_all(act):
 
 
 class MeanOverRuns(nn.Module):
-    """Says that it acts elementwise, and looks at the whole tensor, which in a stack is of all runs."""
+    """Says that it acts elementwise, but looks at the whole tensor: in a stack, at all runs."""
 
     elementwise = True
     stochastic = False
@@ -135,7 +135,7 @@ def remembering(act):
 
 
 class Remembering(nn.Module):
-    """Keeps a mean of what it has seen in a Python attribute; one of them serves all runs of a stack."""
+    """Keeps a mean of its inputs in a Python attribute; one instance serves all runs of a stack."""
 
     elementwise = True
     stochastic = False

@@ -1,4 +1,4 @@
-"""Lightning's ways to change training, with a shipped config: they work, or one line says why not."""
+"""Lightning's ways to change training, with a shipped config: they work, or one line says why."""
 
 import json
 from functools import partial
@@ -66,7 +66,10 @@ def test_averaged_weights_are_validated_tested_and_saved(fit, tmp_path):
         ),
         (
             ["--trainer.callbacks+=StochasticWeightAveraging", "--trainer.callbacks.swa_lrs=0.01"],
-            "StochasticWeightAveraging keeps averaged weights that no checkpoint and no test would hold: use",
+            (
+                "StochasticWeightAveraging keeps averaged weights that no checkpoint and no test "
+                "would hold: use"
+            ),
         ),
         (
             ["--trainer.barebones=true"],

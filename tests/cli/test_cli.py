@@ -1,4 +1,4 @@
-"""``actlab`` through its public door: fit, resume, test, predict, and one clear line for each mistake."""
+"""``actlab`` by its command line: fit, resume, test, predict, and one line for each mistake."""
 
 import inspect
 import json
@@ -94,7 +94,7 @@ def test_a_config_runs_on_its_sample(fit, config, tmp_path):
 
 @pytest.mark.parametrize("config", CONFIGS)
 def test_last_is_of_the_last_epoch_whatever_improves(config):
-    """Lightning's ``save_last`` copies what has just been saved, which is nothing without an improvement."""
+    """Lightning's ``save_last`` copies the last saved file: none without an improvement."""
     callbacks = read_mapping(config_file(config))["trainer"]["callbacks"]
     kept = [c["init_args"] for c in callbacks if c["class_path"].endswith(".ModelCheckpoint")]
     assert not any(arguments.get("save_last") for arguments in kept if arguments.get("monitor"))
@@ -392,7 +392,10 @@ DATA = "data: {class_path: actlab.datamodules.MNISTDataModule}"
         (f"{HEAD}}}\n{DATA}\noptimizer: {{class_path: torch.optim.SGD}}", ["model.optimizer"]),
         (f"{HEAD}}}\n{DATA}\n{DATA}", ["config.yaml", "line 3", "'data'"]),
         (
-            f"{HEAD}, init_args: {{clean_training_loss: true,\n clean_training_loss: false}}}}\n{DATA}",
+            (
+                f"{HEAD}, init_args: {{clean_training_loss: true,\n"
+                f" clean_training_loss: false}}}}\n{DATA}"
+            ),
             ["line 2"],
         ),
         (f"{HEAD}, init_args: [1]}}\n{DATA}", ["init_args of ", "[1]"]),

@@ -1,4 +1,4 @@
-"""What a command finds around it: terminals of few characters, full disks, variables that libraries read."""
+"""Surroundings of a command: terminals of few characters, full disks, variables of libraries."""
 
 import io
 import os
@@ -33,7 +33,7 @@ def test_what_cannot_be_printed_is_one_line(monkeypatch, capsys, words):
 
 @pytest.mark.parametrize("word", ["--version", "activations"])  # rich makes an exit of it
 def test_a_reader_that_has_gone_is_no_error_of_python(monkeypatch, word):
-    """It is found out before Python ends, where it would be "Exception ignored" and exit code 120."""
+    """It is found before Python ends, where it would be "Exception ignored" and exit code 120."""
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "w") as gone:
@@ -81,7 +81,10 @@ def piped():
 
 
 def test_configs_and_studies_may_be_pipes(cli, piped, tmp_path):
-    study = "base: mnist_classifier\nset: {data.sample: true}\ngrid: {model.activation: [relu]}\nseeds: 2\n"
+    study = (
+        "base: mnist_classifier\nset: {data.sample: true}\ngrid: {model.activation: [relu]}\n"
+        "seeds: 2\n"
+    )
     code, out, err = cli("study", "plan", piped(study), "--smoke")
     assert code == 0, err
     assert "2 runs, 2 not finished" in out
@@ -116,7 +119,8 @@ class Act(nn.Softplus):
 
 class Net(nn.Sequential):
     def __init__(self, act, num_classes, input_shape):
-        super().__init__(nn.Flatten(), nn.Linear(prod(input_shape), 4), act(), nn.Linear(4, num_classes))
+        first = nn.Linear(prod(input_shape), 4)
+        super().__init__(nn.Flatten(), first, act(), nn.Linear(4, num_classes))
 
 
 class Digits(MNISTDataModule):
@@ -166,11 +170,12 @@ def test_a_safe_path_stays_safe(tmp_path, options, importable):
     ],
 )
 def test_commands_that_run_users_code_have_one_hash_seed(tmp_path, words, seed):
-    """Each process draws another one, and with it the order of a set; also where the path is safe."""
+    """Each process draws another one, and with it the order of a set; also if the path is safe."""
     script = tmp_path / "script.py"
     script.write_text(
         "import sys\nfrom actlab import __main__ as command\n"
-        "command.run = lambda args: print(sys.flags.hash_randomization, sys.path[-1])\ncommand.main()\n",
+        "command.run = lambda args: print(sys.flags.hash_randomization, sys.path[-1])\n"
+        "command.main()\n",
         encoding="utf-8",
     )
     variables = {name: value for name, value in os.environ.items() if name != "PYTHONHASHSEED"}

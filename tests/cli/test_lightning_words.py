@@ -1,4 +1,4 @@
-"""What a person's fingers know from LightningCLI, beside the run folders and links of ``actlab fit``."""
+"""Habits from LightningCLI, besides the run folders and links of ``actlab fit``."""
 
 import json
 import os
@@ -77,7 +77,10 @@ def test_another_data_class_keeps_what_it_accepts(shown):
         ),
         ("model.optimizer.betas=[0.8,0.9] model.optimizer=SGD", "model.optimizer.momentm"),
         (
-            "model.activation=torch.nn:ELU model.activation.alpha=2 model.activation=torch.nn.Softplus",
+            (
+                "model.activation=torch.nn:ELU model.activation.alpha=2 "
+                "model.activation=torch.nn.Softplus"
+            ),
             "model.activation.bta",
         ),
         ("model=own_modules.Bare", "model.wdth"),
@@ -108,9 +111,9 @@ def test_arguments_of_the_old_class_that_another_accepts_are_kept(shown):
         "norm": None,
     }
     assert (
-        "note: own_modules.Counted does not accept model.network.hidden, model.network.init: left out"
-        in printed
-    )
+        "note: own_modules.Counted does not accept model.network.hidden, "
+        "model.network.init: left out"
+    ) in printed
 
 
 @pytest.mark.parametrize(
@@ -265,7 +268,10 @@ def test_a_process_that_is_spawned_trains(tmp_path):
     ]
     words += ["--trainer.strategy", "ddp_spawn", "--trainer.devices", "2"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    script = "import sys\nfrom actlab.__main__ import main\n\nif __name__ == '__main__':\n    sys.exit(main())\n"
+    script = (
+        "import sys\nfrom actlab.__main__ import main\n\nif __name__ == '__main__':\n"
+        "    sys.exit(main())\n"
+    )
     # As the installed command, which spawned processes import
     (tmp_path / "command.py").write_text(script)
     command = [sys.executable, "command.py", "fit", *words]

@@ -1,4 +1,4 @@
-"""What loggers receive: the loss of single batches, and what a subclass of a task logs by itself."""
+"""What loggers receive: the loss of single batches, and what a task's subclass logs by itself."""
 
 import json
 

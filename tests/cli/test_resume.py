@@ -1,4 +1,4 @@
-"""Training resumes at any batch of an epoch: the weights and every logged row equal those of one start."""
+"""Training resumes at any batch of an epoch: weights and logged rows equal those of one start."""
 
 import json
 import re
@@ -112,8 +112,9 @@ def test_a_terminated_fit_resumes_at_its_last_checkpoint(cli, tmp_path, program)
             "save_on_train_epoch_end": False,
         },
     ]
-    kinds = [{"class_path": "ModelCheckpoint", "init_args": one} for one in made]
-    kept = f"--trainer.callbacks={json.dumps([{'class_path': 'actlab.callbacks.TestEveryEpoch'}, *kinds])}"
+    callbacks: list[Any] = [{"class_path": "actlab.callbacks.TestEveryEpoch"}]
+    callbacks += [{"class_path": "ModelCheckpoint", "init_args": arguments} for arguments in made]
+    kept = f"--trainer.callbacks={json.dumps(callbacks)}"
 
     def fit(root, *words):
         return cli(
@@ -234,7 +235,10 @@ def test_a_default_seed_that_the_seed_of_the_run_replaces_is_named(cli, program,
 
     model = "model: {class_path: plain_lightning.MyModule}"
     (tmp_path / "splits.yaml").write_text(f"{model}\ndata: {{class_path: splits.Split}}\n")
-    study = "base: splits.yaml\ngrid: {model.init_args.width: [4, 8]}\nselect: {metric: val/loss}\nseeds: 2\n"
+    study = (
+        "base: splits.yaml\ngrid: {model.init_args.width: [4, 8]}\n"
+        "select: {metric: val/loss}\nseeds: 2\n"
+    )
     (tmp_path / "own.yaml").write_text(study + "table: [{metric: val/loss}]\n")
     planned = cli("study", "plan", "own.yaml")
     assert (

@@ -1,4 +1,4 @@
-"""Stopping: Ctrl-C, SIGTERM and a reader that goes away each leave one line at most and their own exit code."""
+"""Stopping by Ctrl-C, SIGTERM or a reader that leaves: one line at most, and an exit code each."""
 
 import os
 import re
@@ -11,7 +11,8 @@ import pytest
 
 STUDY = """\
 base: mnist_classifier
-set: {data.sample: true, model.network.hidden: [8], trainer.max_epochs: 300}  # too few updates to compile masks
+# Too few updates to compile masks
+set: {data.sample: true, model.network.hidden: [8], trainer.max_epochs: 300}
 grid: {model.activation: [relu]}
 seeds: 2
 """

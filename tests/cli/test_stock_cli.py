@@ -120,7 +120,7 @@ ONLY_STOCK = {"bare-names": ["--model.seed=3", "--data.seed=3"]}
 
 @pytest.fixture
 def run(succeed, tmp_path, monkeypatch, capsys, program):
-    """Run words with the stock LightningCLI or with actlab, in a folder of its own; return what it printed."""
+    """Run words with the stock LightningCLI or actlab, in a new folder; return the output."""
     monkeypatch.setattr(sys, "argv", ["stock"])
     program("own_modules")
 

@@ -1,4 +1,4 @@
-"""``actlab study new``, ``status`` and ``clean``: a first file, what has been done, what may be deleted."""
+"""``actlab study new``, ``status`` and ``clean``: a first file, the state, what may be deleted."""
 
 import json
 import os
@@ -258,7 +258,10 @@ def test_a_study_whose_other_runs_have_ended_is_done_except_for_failed_runs(cli,
         in status
     )
     shown = cli("study", "show", "tiny.yaml").out
-    done = "2 of 4 runs finished; the study is done except for 2 runs that failed: ValueError: boom (2 runs)."
+    done = (
+        "2 of 4 runs finished; the study is done except for 2 runs that failed: ValueError: "
+        "boom (2 runs)."
+    )
     assert done in shown
     third.try_again()
     shown = cli("study", "show", "tiny.yaml").out
@@ -363,7 +366,10 @@ def test_a_whole_study_is_deleted_where_asked_for(clean, root):
 
 
 def test_runs_of_forgotten_options_or_an_unopened_stage_are_kept(clean, root):
-    kept = "kept: 4 runs, because no run in runs/tiny belongs to this plan, or one of its stages has not opened"
+    kept = (
+        "kept: 4 runs, because no run in runs/tiny belongs to this plan, or one of its stages "
+        "has not opened"
+    )
     assert kept in clean("--set", "data.batch_size=100", "--yes")
     write_stages("9", "[9]")
     assert kept in clean("--yes")

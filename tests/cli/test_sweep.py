@@ -16,7 +16,7 @@ SETTING = {"model.activation.alpha": 0.25, "model.optimizer.lr": 0.003}
 
 @pytest.fixture
 def agent(tmp_path, monkeypatch):
-    """Return the words that an agent without a server runs for a setting, in the environment that it sets."""
+    """Return the words that an agent without a server runs for a setting, in its environment."""
     # Here, not in every process that collects tests: it takes seconds.
     from wandb.sdk.launch.sweeps.utils import create_sweep_command, create_sweep_command_args
     from wandb.sdk.lib.config_util import save_config_file_from_dict

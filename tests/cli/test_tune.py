@@ -38,7 +38,7 @@ stages:
 
 @pytest.fixture
 def tune(cli, tmp_path):
-    """Run ``actlab tune`` on the tiny study; by default three trials of ELU's alpha, and two fresh seeds."""
+    """Run ``actlab tune`` on the tiny study: by default three trials of ELU's alpha, two seeds."""
     (tmp_path / "tiny.yaml").write_text(STUDY)
     words = ("--activation", "elu", "--trials", "3", "--fresh", "2")
     return lambda *more: cli("tune", "tiny.yaml", *words, *more)
@@ -125,9 +125,9 @@ def test_both_activations_have_as_many_trials_and_are_compared_on_fresh_seeds(tu
     assert len(re.findall(r": val/loss \d\.", outcome.out)) == 6
     assert len(re.findall(r"^trial .* \(best.*\)$", outcome.out, re.M)) == 3
     assert (
-        "Tuned on seed 0, which this table does not use: elu tried 2 settings (alpha 0.1 to 3 on a log"
-        in outcome.out
-    )
+        "Tuned on seed 0, which this table does not use: elu tried 2 settings "
+        "(alpha 0.1 to 3 on a log"
+    ) in outcome.out
     assert "elu as given tried 2 settings (model.optimizer.lr 0.0001 to 0.01" in outcome.out
     assert "too few to reach p < 0.05" in outcome.out
     page = tmp_path / "runs/tiny-tuned/report.html"
@@ -283,7 +283,7 @@ def test_trials_are_the_first_points_of_one_sequence(plan, number):
 def test_a_question_is_the_same_for_other_trials_and_seeds(plan):
     def question(*words: str, rates: str = "1e-4..1e-2") -> str:
         tuned = plan("--reference", "gelu", "--search", f"{LR}={rates}", *words)
-        grid = opening.whole(tuned, tuned.stages[0])
+        grid = opening.grid_of(tuned, tuned.stages[0])
         return search.compared(grid, grid, []).question
 
     same = {
@@ -414,7 +414,8 @@ def test_a_study_is_tuned_on_seeds_of_the_first_stage_at_settings_of_the_last(
 
 SEARCHES = """\
 stages:
-  - {name: search, seeds: 1, search: {model.optimizer.lr: 1e-4..1e-2, gelu: {mu: [0.0, 1.0]}}, trials: 3}
+  - {name: search, seeds: 1, trials: 3,
+     search: {model.optimizer.lr: 1e-4..1e-2, gelu: {mu: [0.0, 1.0]}}}
   - {name: compare, seeds: 5-6}
 """
 
@@ -454,7 +455,9 @@ def test_a_study_file_searches_then_compares(cli, succeed, tmp_path, monkeypatch
 
 
 NOT_SEARCHED = {
-    "search: {model.activation: [relu, elu]}": "search model.activation: give a dotted config key that",
+    "search: {model.activation: [relu, elu]}": (
+        "search model.activation: give a dotted config key that"
+    ),
     "search: {alpha: 0.1..3}": "search alpha: give a dotted config key",
     "search: {elu: {alpha: 0.1..3}}": "unknown activation to search 'elu'",
     "set: {}": "nothing to select",
@@ -489,7 +492,10 @@ def test_shards_share_the_trials_of_a_search(succeed, tmp_path):
 def test_searched_arguments_join_those_of_each_spelling(tmp_path):
     grid = "model.activation: [{class_path: torch.nn.Hardtanh, init_args: {max_val: 6.0}}]"
     space = '"torch.nn.Hardtanh(max_val=6)": {min_val: [-2.0, -1.0]}'
-    stages = "stages: [{name: search, seeds: 1, trials: 2, search: {SPACE}}, {name: compare, seeds: 5-6}]\n"
+    stages = (
+        "stages: [{name: search, seeds: 1, trials: 2, search: {SPACE}}, "
+        "{name: compare, seeds: 5-6}]\n"
+    )
     (tmp_path / "tiny.yaml").write_text(
         study_text(grid, stages.replace("SPACE", space), seeds=1, epochs=1)
     )

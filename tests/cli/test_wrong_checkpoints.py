@@ -1,4 +1,4 @@
-"""A checkpoint of wrong content ends in one line on resume: no traceback, and never a training on it."""
+"""A checkpoint of wrong content ends in one line on resume: no traceback, no training on it."""
 
 import copy
 import json
@@ -71,7 +71,7 @@ CASES = [
 
 
 def changed(checkpoint, path, value):
-    """The checkpoint with one value replaced; a name of a callback stands for the first of its keys."""
+    """The checkpoint with one value replaced; a callback's name stands for its first key."""
     found = copy.deepcopy(checkpoint)
     *above, last = path
     holder = found

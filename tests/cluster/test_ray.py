@@ -1,4 +1,4 @@
-"""A study on a real Ray cluster on loopback: equal to processes of this machine, whatever dies meanwhile."""
+"""A study on a real Ray cluster on loopback: equal to local processes, whatever dies meanwhile."""
 
 import json
 import os

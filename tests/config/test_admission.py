@@ -1,4 +1,4 @@
-"""A checkpoint of a stranger runs nothing: every place of its record that could hold code or a folder."""
+"""A foreign checkpoint runs nothing: every place of its record that could hold code or a folder."""
 
 import copy
 import inspect
@@ -170,7 +170,7 @@ def with_value(place, kind, name, value):
     ids=["some values", "every value"],
 )
 def test_no_place_of_a_record_runs_anything(at_length, trap, tmp_path, monkeypatch):
-    """Every value once for each class and each annotation, where one is loaded; some values elsewhere."""
+    """Every value once for each class and annotation, where one is loaded; elsewhere some."""
     # Only sections are built
     monkeypatch.setattr(pl.Trainer, "__init__", lambda self, **kwargs: None)
     met: set[object] = set()

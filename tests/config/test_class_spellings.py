@@ -1,4 +1,4 @@
-"""Classes of configs and studies, named as activations are: ``module:Class`` and ``./file.py:Class``."""
+"""Classes of configs and studies, named like activations: ``module:Class``, ``./file.py:Class``."""
 
 import pytest
 import yaml

@@ -71,7 +71,8 @@ def test_a_section_is_parsed_again_after_its_class_was_replaced(tmp_path, monkey
     path, text = resource("configs/mnist_classifier.yaml"), "from actlab.networks import MLP\n\n\n"
     for width in (8, 16):
         (tmp_path / "nets.py").write_text(
-            f"{text}class Net(MLP):\n    def __init__(self, act, num_classes, input_shape, width={width}):\n"
+            f"{text}class Net(MLP):\n"
+            f"    def __init__(self, act, num_classes, input_shape, width={width}):\n"
             "        super().__init__(act, num_classes, input_shape, hidden=(width,))\n"
         )
         sys.modules.pop("nets", None)

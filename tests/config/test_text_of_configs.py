@@ -1,4 +1,4 @@
-"""A dataset beside ``data.sample: true`` is rejected; over a config's default dataset the sample is taken."""
+"""A dataset beside ``data.sample: true`` is rejected; the sample replaces a default dataset."""
 
 import inspect
 

@@ -1,4 +1,4 @@
-"""Values keep their type, from where they are read to the identity of a run and the argument of a class."""
+"""Values keep their type, from the file to the identity of a run and the argument of a class."""
 
 import datetime
 import importlib
@@ -306,7 +306,8 @@ def test_a_text_names_a_value_of_the_grid_where_studies_refer_to_one():
     more = """\
 reference: elu(alpha=2)
 published:
-  values: [{where: {model.activation: elu(alpha=2), model.network.dropout: "0.50"}, metric: m, value: 1}]
+  values:
+    - {where: {model.activation: elu(alpha=2), model.network.dropout: "0.50"}, metric: m, value: 1}
 figures: [{lines: model.activation, panels: [{where: {model.network.dropout: "0"}}]}]
 """
     found = study(text + more)

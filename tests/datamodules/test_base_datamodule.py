@@ -1,4 +1,4 @@
-"""The datamodule of numbered samples: under a Trainer, by hand, on devices, with parts of any class."""
+"""The datamodule of numbered samples: in a Trainer, by hand, on devices, with parts of any kind."""
 
 import warnings
 from typing import Any
@@ -38,7 +38,7 @@ class Numbers(TensorDataModule):
 
 
 class Witness(pl.LightningModule):
-    """Remembers the labels of all training batches by epoch, and the evaluated ones; learns nothing."""
+    """Remembers the labels of all training batches by epoch, and evaluated ones; learns nothing."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100: split, preprocessing, samples, training by the command line; mistakes are named."""
+"""CIFAR-10 and CIFAR-100: split, preprocessing, samples, training by the command line, mistakes."""
 
 import hashlib
 import re

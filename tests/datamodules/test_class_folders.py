@@ -1,4 +1,4 @@
-"""Pictures in class folders, as torchvision's ImageFolder reads them, are data for configs of small images."""
+"""Pictures in class folders, as torchvision's ImageFolder reads them, for configs of images."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Parquet files say what their classes are called, and README.md which files are which split: both count."""
+"""Parquet files name their classes, and README.md names the file of each split: both count."""
 
 import hashlib
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""A hub that cannot be reached: one line, at once, without hundreds of retries; revisions in its cache."""
+"""A hub that cannot be reached: one line, at once, without many retries; revisions in its cache."""
 
 import shutil
 import socket
@@ -19,7 +19,7 @@ from hub_folders import labels_of
 
 @contextmanager
 def served(status):
-    """The URL of a server on loopback that answers each request with a status, and the list of its requests."""
+    """The URL of a server on loopback that answers each request with a status, and its requests."""
     requests = []
 
     class Handler(SimpleHTTPRequestHandler):
@@ -77,7 +77,7 @@ OLD, NEW, ELSEWHERE = "a" * 40, "b" * 40, "c" * 40
 
 @pytest.fixture
 def cached(hub_folder, monkeypatch, tmp_path):
-    """The cache of the hub's library with two commits, whose labels differ; the tag v1 is the older one."""
+    """The cache of the hub's library with two commits, whose labels differ; tag v1 is older."""
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     place = tmp_path / "hub" / "datasets--someone--digits"
     changes = [lambda files, labels: None, lambda files, labels: labels.reverse()]

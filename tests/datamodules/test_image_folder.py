@@ -1,4 +1,4 @@
-"""A folder of pictures as people have them: without splits, of any mode and size, some files damaged."""
+"""A folder of pictures as people have them: no splits, any mode and size, some files damaged."""
 
 import inspect
 import json
@@ -270,7 +270,7 @@ def test_what_does_not_fit_a_folder_is_named(pets):
 
 
 def test_the_document_has_each_argument_with_its_default():
-    """The table of `ImageDataModule` in data/README.md agrees with the signature, which --data.help shows."""
+    """The table of `ImageDataModule` in data/README.md agrees with the signature of --data.help."""
     text = (resource("data") / "README.md").read_text(encoding="utf-8")
     section = text[text.index("## Your own images") : text.index("## The cache")]
     shown = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", section, re.M))

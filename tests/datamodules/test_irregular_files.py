@@ -1,4 +1,4 @@
-"""Pipes and devices in place of data: one line that names them, never a reader that waits without end."""
+"""Pipes and devices in place of data: one line names them, and no reader waits without end."""
 
 import itertools
 import os

@@ -1,4 +1,4 @@
-"""Photographs: which pictures become squares, and that what is kept of them goes by what they are."""
+"""Photographs: which pictures become squares; the cache depends on the pictures themselves."""
 
 import io
 import os
@@ -38,7 +38,7 @@ def file_of(picture: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
 
 
 def write_tree(folder: Path, seed: int, suffix: str = "png") -> np.ndarray:
-    """Two classes, of two random pictures for training and one for validation; the former, (4, 3, H, W)."""
+    """Two classes, each two random pictures for training, one for validation; (4, 3, H, W)."""
     pixels = np.random.default_rng(seed).integers(0, 256, (6, SIDE, SIDE, 3), dtype=np.uint8)
     places = ("train/a/0", "train/a/1", "train/b/0", "train/b/1", "val/a/0", "val/b/0")
     write_pictures(

@@ -1,4 +1,4 @@
-"""One opener for all pictures: every mode and depth is scaled to 8 bits a channel, or rejected in one line."""
+"""One opener for all pictures: every mode and depth is scaled to 8 bits a channel, or rejected."""
 
 import io
 import struct

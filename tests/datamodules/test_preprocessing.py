@@ -1,4 +1,4 @@
-"""Preprocessing against numpy in float64: each step, chains, whitening; its cache; mistakes are one line."""
+"""Preprocessing against numpy in float64: steps, chains, whitening, the cache, mistakes."""
 
 from pathlib import Path
 from typing import Any, cast

@@ -121,7 +121,7 @@ def test_cache_folder_comes_from_the_environment(hub_folder, tmp_path, monkeypat
 
 
 def test_two_that_ask_at_once_make_tensors_once(cache, monkeypatch):
-    """A thread asks while this one makes them; locks of files hold between threads as between processes."""
+    """A thread asks while this one makes them; file locks hold between threads and processes."""
     made, found, asked = [], [], threading.Event()
 
     class Lock(FileLock):

@@ -19,7 +19,7 @@ def counts(corpus):
 
 @pytest.fixture
 def whole(tmp_path):
-    """The names of the whole corpus, empty files, with invented speakers but for those of the core test set."""
+    """The names of the whole corpus: empty files, invented speakers except the core test set's."""
     for split, of_regions in SPEAKERS.items():
         for region, count in enumerate(of_regions, 1):
             core = list(CORE[3 * region - 3 : 3 * region]) if split == "test" else []

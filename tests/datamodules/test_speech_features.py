@@ -13,7 +13,7 @@ def mel(hertz):
 
 
 def reference_cepstra(audio, bands=23, cepstra=13, lifter=22.0):
-    """Kaldi's cepstra step by step: framing, energy, window, spectrum, mel bands, logarithm, cosines."""
+    """Kaldi's cepstra step by step: framing, energy, window, spectrum, mel bands, log, cosines."""
     rows = []
     edges = np.linspace(mel(20.0), mel(8000.0), bands + 2)
     bins = mel(np.arange(257) * 16_000 / 512)
@@ -102,7 +102,8 @@ def test_windows_lie_within_the_audio(samples, count):
 def test_folding():
     assert (len(PHONES), len(CLASSES)) == (61, 39)
     assert " ".join(CLASSES) == (
-        "aa ae ah aw ay b ch d dh dx eh er ey f g hh ih iy jh k l m n ng ow oy p r s sh sil t th uh uw v w y z"
+        "aa ae ah aw ay b ch d dh dx eh er ey f g hh ih iy jh k l m n ng ow oy p r s sh sil t th "
+        "uh uw v w y z"
     )
     assert set(PHONES) - set(FOLDING) == {"q"}
     assert CLASS_OF["q"] == NO_CLASS

@@ -1,4 +1,4 @@
-"""Recordings in both containers, phones, and whatever can be wrong with them: one clear line each."""
+"""Recordings in both containers, phones, and whatever can be wrong with them: one line each."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""Text as bytes: splits, windows, formats, the generated sample, and one line for each thing that is wrong."""
+"""Text as bytes: splits, windows, formats, the generated sample, and one line for each mistake."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Twitter POS: windows, batches, the sample, the config, and getting the files; mistakes are one clear line."""
+"""Twitter POS: windows, batches, the sample, the config, getting the files; one-line mistakes."""
 
 import gzip
 import hashlib

@@ -1,4 +1,4 @@
-"""Features of words: Brown clusters and word vectors, from files of any size; damage is named with its line."""
+"""Features of words: Brown clusters and word vectors, from files of any size; damaged lines."""
 
 import gzip
 import tracemalloc
@@ -103,7 +103,10 @@ def test_other_files_give_zeros_and_their_mean_and_it_is_said_once(tmp_path, cap
     assert [
         record.getMessage() for record in caplog.records if str(path) in record.getMessage()
     ] == [
-        f"{path} has no vector of </s> and UUUNKKK: padding gets zeros, unknown words the mean of all vectors",
+        (
+            f"{path} has no vector of </s> and UUUNKKK: padding gets zeros, unknown words the mean "
+            "of all vectors"
+        ),
     ]
 
 

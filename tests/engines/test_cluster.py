@@ -1,4 +1,4 @@
-"""A study on a cluster that answers as Ray does, in this process: an error of one task is no other's."""
+"""A study on a cluster that answers as Ray does, in this process: tasks fail independently."""
 
 import sys
 from functools import partial

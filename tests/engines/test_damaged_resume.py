@@ -1,4 +1,4 @@
-"""What a killed study has left may be damaged: the run is named with its remedy, the others are trained."""
+"""What a killed study has left may be damaged: one line names the run, the others are trained."""
 
 import contextlib
 import random
@@ -35,7 +35,7 @@ def killed_once(request, tmp_path_factory):
 
 @pytest.fixture
 def killed(killed_once, tmp_path):
-    """Two runs, killed in their second epoch; the folder of straight ones; whether they are a stack."""
+    """Two runs, killed in their second epoch; the folder of straight ones; if they are a stack."""
     runs, folder, stacked = killed_once
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     return runs, tmp_path, stacked

@@ -1,4 +1,4 @@
-"""Training rounds denormal numbers to 0: on every thread, at a first start as at a resume, in every command."""
+"""Training rounds denormal numbers to 0: on every thread, also at a resume, in every command."""
 
 import importlib
 import subprocess

@@ -13,7 +13,7 @@ from tiny_study import study_text
 
 @pytest.fixture
 def seen(tmp_path, monkeypatch):
-    """A function that trains three runs and returns what their processes see, and who has counted."""
+    """A function that trains three runs and returns what their processes see, and who counted."""
 
     def train(free: list[int], visible: str, **options: Any) -> tuple[list[str], set[str]]:
         log = Path(tmp_path, "log")
@@ -34,7 +34,7 @@ def seen(tmp_path, monkeypatch):
 
 
 def test_each_process_sees_a_slice_of_a_gpu_of_its_own(seen):
-    """CUDA counts the first slice only, and asking it would start it before a process has its own."""
+    """CUDA counts the first slice only; asking it would start it before a process has its own."""
     devices, counted = seen([20], "MIG-a,MIG-b,MIG-c")
     assert devices == ["MIG-a", "MIG-b", "MIG-c"]
     assert not counted

@@ -1,4 +1,4 @@
-"""The engines: identical folders, divergence, stacks that have begun, and what cannot be stacked."""
+"""The engines: identical folders, divergence, begun stacks, and what cannot be stacked."""
 
 import gc
 import weakref
@@ -40,7 +40,10 @@ from tolerances import EXACT, counted
 
 DROPOUT = "model.network.dropout"
 
-EARLY_STOPPING = "{class_path: pytorch_lightning.callbacks.EarlyStopping, init_args: {monitor: val/loss, patience: 9}}"
+EARLY_STOPPING = (
+    "{class_path: pytorch_lightning.callbacks.EarlyStopping, "
+    "init_args: {monitor: val/loss, patience: 9}}"
+)
 
 
 @pytest.fixture
@@ -191,7 +194,7 @@ def test_a_run_that_diverges_is_recorded_and_the_study_goes_on(study, tmp_path, 
 
 
 class Bomb(pl.Callback):
-    """Makes the weights of every run with a high rate infinite in the second epoch, in stacks as well."""
+    """Makes the weights of each run with a high rate infinite in epoch two, in stacks as well."""
 
     stackable = True
 

@@ -1,4 +1,4 @@
-"""Runs that are killed at any moment, or whose disk is full, resume to each file of runs that nothing stops."""
+"""Runs that are killed at any moment, or whose disk is full, resume to the same files."""
 
 import itertools
 import random
@@ -35,11 +35,17 @@ set:
   model.network: {{class_path: actlab.networks.MLP, init_args: {{hidden: [8, 8], dropout: 0.3}}}}
   model.optimizer.lr: 0.01
   model.schedules:  # a loss that falls is a plateau of its highest value
-    lr: {{class_path: actlab.optim.Plateau, init_args: {{metric: val/loss, mode: max, patience: 0}}}}
+    lr:
+      class_path: actlab.optim.Plateau
+      init_args: {{metric: val/loss, mode: max, patience: 0}}
     dropout: {{class_path: actlab.optim.Steps, init_args: {{factors: {{3: 1.5}}, by: update}}}}
   model.metrics:
-    f1: {{class_path: torchmetrics.F1Score, init_args: {{task: multiclass, num_classes: 10, average: macro}}}}
-    confusion: {{class_path: torchmetrics.ConfusionMatrix, init_args: {{task: multiclass, num_classes: 10}}}}
+    f1:
+      class_path: torchmetrics.F1Score
+      init_args: {{task: multiclass, num_classes: 10, average: macro}}
+    confusion:
+      class_path: torchmetrics.ConfusionMatrix
+      init_args: {{task: multiclass, num_classes: 10}}
 grid: {{model.activation: ["{__name__}:Drawing"]}}
 seeds: 2
 """
@@ -91,7 +97,7 @@ def files_end_at(size):
 
 @contextmanager
 def killed_before(what, number):
-    """Kill before an update, or before a file of some name is put in its place, after a number of them."""
+    """Kill before an update, or before a file of some name is replaced, after a number of them."""
     kind, name = (Training, "training_step") if what == "update" else (Path, "replace")
     call, left = getattr(kind, name), iter(range(number))
 

@@ -1,4 +1,4 @@
-"""Six runs trained one by one and as one stack: step by step the same batches, losses and errors."""
+"""Six runs trained one by one and as one stack: at each step the same batches, losses, errors."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ select: {tune: [model.optimizer.lr]}
 
 
 class Watch(pl.callbacks.Checkpoint):
-    """Notes the initial weights, and of every step the batch, the loss and what the SOI maps mask."""
+    """Notes the initial weights, and for each step the batch, the loss and the SOI maps' masks."""
 
     def __init__(self):
         self.initial: Any = {}  # of a stack: a list of those of members
@@ -126,7 +126,8 @@ def test_six_runs_alone_are_the_members_of_a_stack(tmp_path, monkeypatch, overri
         assert (
             task.latest["test/error"] - errors
         ).abs().max() <= 0.003  # three images of a thousand
-    else:  # a difference of rounding flips a mask in a hundred thousand, and from there the runs part
+    else:
+        # Rounding flips a mask in a hundred thousand, and from there the runs differ.
         together_still = flips.cumsum(1) == 0
         assert apart[together_still].max() < 1e-4
         assert together_still.any(1).all()

@@ -1,4 +1,4 @@
-"""Files that users' code opens count as those that a config names: where one has changed, runs train again."""
+"""Files that users' code opens count like files of a config: if one changes, runs train again."""
 
 import json
 
@@ -11,7 +11,7 @@ FILES = {"rows.txt": "1\n2\n3\n4\n", "offset.txt": "0", "scale.json": "1.5", "lo
 
 @pytest.fixture
 def study(cli, program, tmp_path, monkeypatch):
-    """Run a study of two activations; return the words about its runs, and the line about ignored ones."""
+    """Run a study of two activations; return the words on its runs, and on ignored ones."""
     monkeypatch.setattr("actlab.engines.running.opens_new_files", opens_new_files)
     program("read_files")
     monkeypatch.chdir(tmp_path)
@@ -27,7 +27,8 @@ def study(cli, program, tmp_path, monkeypatch):
             f"model: {{class_path: read_files.Net}}\ndata: {data}\ntrainer: {trainer}\n"
         )
         (tmp_path / "files.yaml").write_text(
-            "base: base.yaml\ngrid: {model.activation: [relu, 'read_files:Scaled']}\nreference: relu\n"
+            "base: base.yaml\ngrid: {model.activation: [relu, 'read_files:Scaled']}\n"
+            "reference: relu\n"
             "seeds: 1\ntable: [{metric: val_loss}]\n"
         )
         code, out, err = cli("study", "run", "files.yaml")

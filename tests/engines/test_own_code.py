@@ -1,4 +1,4 @@
-"""Units, tasks, networks and optimisers of users: a stack gives what each run gives alone, or is refused."""
+"""Activations, tasks, networks, optimisers of users: a stack equals lone runs, or is rejected."""
 
 from typing import Any
 
@@ -45,7 +45,7 @@ def trained(here, text):
 
 
 def assert_engines_agree(here, text):
-    """In float64, where rounding moves neither a mask nor an error; a run alone keeps its means in float32."""
+    """In float64, where rounding moves no mask and no error; a lone run has means in float32."""
     runs, reasons = trained(here, text)
     assert len(runs) >= 2
     for run in runs:

@@ -1,4 +1,4 @@
-"""Modules and data of other libraries: a fit and a study give what a plain Trainer gives, also after a stop."""
+"""Modules and data of other libraries: a fit and a study equal a plain Trainer, stopped or not."""
 
 import json
 import signal
@@ -86,7 +86,7 @@ def trained(data, module, *callbacks, resumed=None, **options):
 
 
 def built(part):
-    """What a section of a config says, as a script builds it; optimisers and schedules are partials."""
+    """A section of a config as a script builds it; optimisers and schedules are partials."""
     if not isinstance(part, dict):
         return part
     room, _, name = part["class_path"].rpartition(".")
@@ -125,7 +125,7 @@ def recorded(root):
 
 
 def without_steps(row):
-    """The values of whole epochs, each once: callbacks get ``test_rows`` beside ``test_rows_epoch``."""
+    """The values of whole epochs, once: callbacks get ``test_rows`` and ``test_rows_epoch``."""
     twice = {name.replace("_epoch", "") for name in row if "_epoch" in name}
     return {name: value for name, value in row.items() if "_step" not in name and name not in twice}
 
@@ -134,7 +134,7 @@ def without_steps(row):
     "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in LOGGED]
 )
 def test_every_way_of_training_gives_what_a_plain_trainer_gives(here, cli, succeed, name):
-    """A fit logs the same at each step. A study records the epoch's value, or the last that a batch logged."""
+    """A fit logs the same at each step. A study records the epoch's value, or the last batch's."""
     parts, key = six(name) if name in SIX else (BASE, "model.net.activation")
     Path("base.yaml").write_text(json.dumps(BASE | parts))
     data, module = (partial(built, parts[section]) for section in ("data", "model"))
@@ -243,7 +243,7 @@ def test_a_resume_in_a_script_equals_a_training_without_a_stop(here, capsys, how
 
 
 def test_hooks_of_others_are_called_where_a_task_is_tested(here, tmp_path):
-    """A callback that swaps weights for tests: else actlab's own tasks are tested by their steps alone."""
+    """A callback swaps weights for tests; without callbacks only the task's steps test it."""
     task, data = FrameTask(), Frames()
     trainer = fitted(task, data, tmp_path, here.SwapForTest(), TestEveryEpoch(), max_epochs=1)
     during = float(trainer.callback_metrics["test/loss"])

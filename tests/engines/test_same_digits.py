@@ -1,4 +1,4 @@
-"""A run's digits depend on its config, its code and the kind of processor, not on how runs are packed."""
+"""A run's digits depend on its config, its code and the kind of processor, not on packing."""
 
 import contextlib
 

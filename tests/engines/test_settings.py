@@ -83,7 +83,7 @@ def test_float32_stays_float32():
 
 
 def test_with_a_gpu_the_backend_of_the_cpu_stays(monkeypatch):
-    """Lightning asks torch for one precision of all backends, which torch rejects where the CPU's is onednn."""
+    """Lightning sets one precision of all backends, which torch rejects if the CPU's is onednn."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     mkldnn: Any = torch.backends.mkldnn
     before = mkldnn.matmul.fp32_precision

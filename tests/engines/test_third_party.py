@@ -1,4 +1,4 @@
-"""Activations that exit, end loops, change torch or raise strange errors: each fails alone, by name."""
+"""Activations that exit, end loops, change torch or raise odd errors: each fails alone, by name."""
 
 import json
 
@@ -10,8 +10,12 @@ from tiny_study import study_text
 STUDY = study_text(seeds=1, batches=4)
 REASONS = {  # activation → the error of its run
     "Exits": "activation Exits cannot be tried: the process exited with code 0",
-    "Doubles": "activation Doubles fails: an activation, network or task set torch's default dtype to",
-    "DoublesFirst": "activation DoublesFirst fails: an activation, network or task set torch's default dtype",
+    "Doubles": (
+        "activation Doubles fails: an activation, network or task set torch's default dtype to"
+    ),
+    "DoublesFirst": (
+        "activation DoublesFirst fails: an activation, network or task set torch's default dtype"
+    ),
     "Breaks": "activation Breaks fails: an activation, network or task raised BrokenPipeError",
     "Obscure": "activation Obscure fails: Strange, whose text raises KeyError",
     "Quits": "the process that trained it exited with code 0",

@@ -1,4 +1,4 @@
-"""What a study leaves of every unit: by hooks of our own, alone and in a stack, over kills and damage."""
+"""What a study records of every unit: by hooks of the test, alone, in a stack, over kills."""
 
 import random
 import shutil

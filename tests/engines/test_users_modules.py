@@ -1,4 +1,4 @@
-"""Modules as people write them: each trains in `fit` and in a study, or one line says what it needs."""
+"""Modules as people write them: each trains in `fit` and in a study, or one line says why not."""
 
 import json
 
@@ -77,11 +77,11 @@ def test_loaders_of_a_study_have_processes_as_in_a_script(succeed, folder):
 
 MISTAKES = {
     "TakesAnOptimizer": (
-        "model.optimizer: torch.optim.Adam needs 'params', which the module passes: annotate the argument with "
-        "`OptimizerCallable` of pytorch_lightning.cli"
+        "model.optimizer: torch.optim.Adam needs 'params', which the module passes: annotate the "
+        "argument with `OptimizerCallable` of pytorch_lightning.cli"
     ),
-    "HasLoaders": "no data is given: name its class in a config (-c FILE) or as --data CLASS. Move a module's "
-    "own data loaders into a LightningDataModule",
+    "HasLoaders": "no data is given: name its class in a config (-c FILE) or as --data CLASS. "
+    "Move a module's own data loaders into a LightningDataModule",
 }
 
 

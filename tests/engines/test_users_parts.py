@@ -1,4 +1,4 @@
-"""Optimisers, callbacks, data and modules of users: what is recorded and measured is of the run itself."""
+"""Optimisers, callbacks, data and modules of users: records and measurements are the run's own."""
 
 import math
 from pathlib import Path
@@ -41,13 +41,16 @@ model:
     network: {class_path: actlab.networks.MLP, init_args: {hidden: [8]}}
     optimizer: {class_path: torch.optim.Adam, init_args: {lr: 0.1}}
 data: {class_path: parts_of_users.SplitBySeed}
-trainer: {max_epochs: 4, num_sanity_val_steps: 0, callbacks: [{class_path: actlab.callbacks.TestEveryEpoch}]}
+trainer:
+  max_epochs: 4
+  num_sanity_val_steps: 0
+  callbacks: [{class_path: actlab.callbacks.TestEveryEpoch}]
 """
 
 
 @pytest.fixture
 def load(program, tmp_path, monkeypatch):
-    """Reads a study; ``parts_of_users`` is a module that it may name, ``own.yaml`` a base config."""
+    """Reads a study; ``parts_of_users`` is a module that it may name, ``own.yaml`` a config."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     program("parts_of_users")
@@ -79,7 +82,10 @@ def epochs_of(root, run, name="loss", split="val"):
 
 def test_optimisers_of_several_kinds_do_not_share_a_stack(load, tmp_path):
     """By their paths alone as well: all were trained by the first one."""
-    grid = "grid: {model.activation: [relu], model.optimizer: [torch.optim.Adam, torch.optim.SGD]}\nseeds: 2\n"
+    grid = (
+        "grid: {model.activation: [relu], "
+        "model.optimizer: [torch.optim.Adam, torch.optim.SGD]}\nseeds: 2\n"
+    )
     runs = load(TINY + grid).runs()
     jobs = packing.pack(runs, tmp_path).jobs
     assert [{run.point["model.optimizer"] for run in job.runs} for job in jobs] == [
@@ -137,7 +143,7 @@ def test_runs_of_other_lengths_share_no_stack(load, tmp_path):
 
 
 def test_masks_of_some_members_make_a_clean_loss_of_all(load, tmp_path):
-    """The first member has none, and the clean loss of the second was copied from its training loss."""
+    """The first member has none, and the second's clean loss was copied from its training loss."""
     text = TINY + "grid: {model.activation: [relu], model.network.dropout: [0.0, 0.5]}\nseeds: 1\n"
     network = "model.network={class_path: parts_of_users.Dropped, init_args: {dropout: 0.0}}"
     runs = load(text, overrides=[network, "trainer.precision=64-true"]).runs()
@@ -155,10 +161,11 @@ def test_masks_of_some_members_make_a_clean_loss_of_all(load, tmp_path):
 # SOI has a clean pass
 @pytest.mark.parametrize("unit", [pytest.param("relu", marks=pytest.mark.slow), "soi"])
 def test_a_network_may_overwrite_its_inputs(load, tmp_path, unit):
-    """Members shared the memory of evaluation batches, and a clean loss left its batch overwritten."""
+    """Members shared the memory of evaluation batches; a clean loss left its batch overwritten."""
     found = []
     for inplace, stacked in ((False, False), (True, False), (True, True)):
-        network = f"{{class_path: parts_of_users.Normalised, init_args: {{inplace: {str(inplace).lower()}}}}}"
+        value = str(inplace).lower()
+        network = f"{{class_path: parts_of_users.Normalised, init_args: {{inplace: {value}}}}}"
         text = f"{TINY}grid: {{model.activation: [{unit}]}}\nseeds: 2\n"
         runs = load(text, overrides=[f"model.network={network}", EXACT]).runs()
         root = tmp_path / f"{inplace}-{stacked}"
@@ -183,7 +190,8 @@ def test_a_unit_that_acts_in_place_is_stacked(load, tmp_path):
     ("change", "expected"),
     [
         (
-            "trainer.callbacks=[{class_path: pytorch_lightning.callbacks.GradientAccumulationScheduler, "
+            "trainer.callbacks=[{class_path: "
+            "pytorch_lightning.callbacks.GradientAccumulationScheduler, "
             "init_args: {scheduling: {2: 3}}}]",
             [1, 2, 3, 4],
         ),
@@ -215,7 +223,10 @@ def test_tests_after_an_epoch_take_no_augmented_batches(load, tmp_path):
 
 def test_a_run_that_was_stopped_early_stays_so_after_a_kill(load, tmp_path):
     """Between its last save and its end: a resumed run trained on."""
-    stop = "[{class_path: pytorch_lightning.callbacks.EarlyStopping, init_args: {monitor: val/loss, patience: 1}}]"
+    stop = (
+        "[{class_path: pytorch_lightning.callbacks.EarlyStopping, "
+        "init_args: {monitor: val/loss, patience: 1}}]"
+    )
     text = "base: own.yaml\ngrid: {model.activation: [relu]}\nseeds: 1\n"
     words = [f"trainer.callbacks={stop}", "trainer.max_epochs=40"]
     runs = load(text, overrides=words).runs()

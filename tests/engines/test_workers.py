@@ -76,7 +76,7 @@ def straight(tmp_path_factory):
 
 @pytest.mark.parametrize("name", ["Ageing", "Defaulted"])
 def test_a_run_does_not_depend_on_runs_before_it(program, tmp_path, monkeypatch, name):
-    """Not by a counter of a class, nor by a parameter that all instances share: each job has a process."""
+    """Not by a counter of a class, nor by a parameter of all instances: each job has a process."""
     program("shared_state")
     monkeypatch.chdir(tmp_path)
     Path("tiny.yaml").write_text(study_text(f'model.activation: ["./shared_state.py:{name}"]'))
@@ -167,7 +167,7 @@ def test_a_worker_that_is_terminated_is_replaced(tmp_path):
 
 @pytest.fixture
 def endless(tmp_path, monkeypatch):
-    """The file that code without end creates: from then on its worker counts as silent for a day."""
+    """The file that endless code creates: from then on its worker counts as silent for a day."""
     mark, check = tmp_path / "endless", Worker._check
 
     def checked(self):
@@ -212,7 +212,8 @@ def test_an_activation_that_never_returns_is_named_and_the_others_are_trained(
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "endless.py").write_text(
-        f"import time\n\n\ndef endless(x):\n    open({str(endless)!r}, 'w').close()\n    time.sleep(1e6)\n"
+        f"import time\n\n\ndef endless(x):\n    open({str(endless)!r}, 'w').close()\n"
+        "    time.sleep(1e6)\n"
     )
     study = load(
         tmp_path,

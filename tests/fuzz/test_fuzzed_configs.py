@@ -1,4 +1,4 @@
-"""Configs with every mistake: an experiment, or one line, at once; and so for the studies that name them."""
+"""Configs with every mistake, and studies that name them: an experiment, or one line, at once."""
 
 import os
 import random
@@ -79,7 +79,7 @@ def built(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", OWN)
 def test_mistakes_in_configs(built, name):
-    """Every place that no config before has: values of every kind, and keys dropped, misspelt and added."""
+    """Every place that is new in a config: values of every kind, keys dropped, misspelt, added."""
     values, source = config(name), random.Random(name)
     assert not built(as_yaml(values))
     faults = {}
@@ -95,7 +95,10 @@ def test_mistakes_in_configs(built, name):
 def test_mistakes_in_the_config_of_a_study(cli, tmp_path, monkeypatch):
     """The same through a study that has the config for its base: 300 or more."""
     monkeypatch.chdir(tmp_path)
-    study = "base: ./mine.yaml\ngrid: {model.activation: [relu, soi], model.optimizer.lr: [0.1]}\nseeds: 2\n"
+    study = (
+        "base: ./mine.yaml\n"
+        "grid: {model.activation: [relu, soi], model.optimizer.lr: [0.1]}\nseeds: 2\n"
+    )
     (tmp_path / "study.yaml").write_text(study)
     values, source, faults = config(), random.Random(1), {}
     for path in paths(values):

@@ -1,4 +1,4 @@
-"""Damaged folders of finished and of killed studies: as before, or told; no traceback, no other number."""
+"""Damaged folders of finished and killed studies: the same numbers or one line, no traceback."""
 
 import json
 import random
@@ -46,7 +46,7 @@ def study(cli, tmp_path, monkeypatch):
 
 
 def files_of(root):
-    """The files of a study by what they are: two of each, of different runs where they are of runs."""
+    """The files of a study by kind: two of each, of different runs where runs have them."""
     found: dict[Any, Any] = {}
     for path in sorted(root.rglob("*")):
         if path.is_file() and "figures" not in path.parts:
@@ -163,7 +163,7 @@ def fault_of(study, folder, file, before):
 
 @pytest.fixture
 def killed(study, tmp_path, monkeypatch):
-    """Makes a study whose two jobs were killed in their second epoch, below a folder; a whole one beside it."""
+    """Makes a study whose two jobs were killed in epoch two, in a folder next to a whole one."""
 
     def kill_in_the_middle(text, folder, *words):
         (tmp_path / "mine.yaml").write_text(text)
@@ -192,7 +192,7 @@ def killed(study, tmp_path, monkeypatch):
 
 
 def test_damaged_folders_of_a_killed_study(study, killed, tmp_path):
-    """Every kind of file with every damage: 150 or more; each run ends as it would have, or is told."""
+    """Every kind of file with every damage: 150 or more; each run ends as it would, or is told."""
     logger = ("--logger", "pytorch_lightning.loggers.CSVLogger")
     killed(other(KILLED), tmp_path / "foreign", *logger)
     runs = killed(KILLED, tmp_path / "whole", *logger)

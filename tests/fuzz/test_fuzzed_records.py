@@ -28,7 +28,7 @@ def study(cli, tmp_path, monkeypatch):
 
 
 def test_records_by_which_a_study_resumes(study, tmp_path, monkeypatch):
-    """The files that code opens, graphs, trials of stacks, stacks, why a run failed, and a logger's id."""
+    """The files that code opens, graphs, trials, stacks, why a run failed, and a logger's id."""
     root, faults = tmp_path / "runs/mine", {}
     plan = reading.load("mine.yaml")
     runs = plan.runs()

@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600, method="thread")]
 
 
 def of_each_key():
-    """The studies, longest first, that have a key which none before has: the others repeat their sections."""
+    """The studies, longest first, with a key that no earlier one has: others repeat sections."""
     known: set[tuple[str, ...]] = set()
     found = []
     files = resource("configs/studies").glob("*.yaml")
@@ -35,13 +35,15 @@ set: {data.batch_size: 500, trainer.max_epochs: 2}
 blocks:
   - {name: narrow, base: mnist_classifier, set: {model.network.hidden: [8]},
      grid: {model.activation: [relu, elu]}}
-  - {name: wide, base: mnist_classifier, grid: {model.activation: [relu], model.network.dropout: [0.5]}}
+  - {name: wide, base: mnist_classifier,
+     grid: {model.activation: [relu], model.network.dropout: [0.5]}}
 seeds: 3
 compare: model.activation
 select: {tune: [model.network.dropout], metric: val/loss, mode: min}
 stages: [{name: choose, seeds: 2}, {name: compare, seeds: 5-7, set: {data.train_on_all: true}}]
 probes:
-  - {name: noise, class_path: actlab.probes.InputNoise, init_args: {strengths: [0.0, 0.5]}, at: [last, best, 1]}
+  - {name: noise, class_path: actlab.probes.InputNoise, init_args: {strengths: [0.0, 0.5]},
+     at: [last, best, 1]}
 keep: [best, 0, 1]
 reference: relu
 table:
@@ -50,7 +52,9 @@ table:
   - {metric: noise/test/error, at: 1, condition: noise=0.5}
 published:
   source: nobody
-  values: [{where: {model.activation: relu}, metric: test/error, at: last, value: 0.1, sd: 0.01, condition: ""}]
+  values:
+    - {where: {model.activation: relu}, metric: test/error, at: last, value: 0.1, sd: 0.01,
+       condition: ""}
 figures:
   - name: curves
     lines: model.activation
@@ -90,7 +94,7 @@ def read(name, folder):
     ("name", "least"), [("everything", 900), *((name, 250) for name in STUDIES)]
 )
 def test_mistakes_in_study_files(planned, tmp_path, name, least):
-    """Every place of a file, with values of every kind, and with keys dropped, misspelt and added."""
+    """Every place of a file: values of every kind, and keys dropped, misspelt and added."""
     values, source = read(name, tmp_path), random.Random(name)
     assert not planned(as_yaml(values))
     faults, number = {}, 0

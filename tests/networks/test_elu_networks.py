@@ -1,4 +1,4 @@
-"""The ELU paper's networks for CIFAR: layer by layer, by parameter counts, with dropout that begins late."""
+"""The ELU paper's networks for CIFAR: layers, parameter counts, dropout that begins late."""
 
 from functools import partial
 

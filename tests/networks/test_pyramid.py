@@ -1,4 +1,4 @@
-"""The ELU paper's network for ImageNet: its layers, shapes, parameters, initial weights; the pyramid."""
+"""The ELU paper's network for ImageNet: layers, shapes, parameters, weights; the pyramid."""
 
 import pytest
 import torch
@@ -29,7 +29,7 @@ def whole():
 
 
 def test_it_has_the_papers_parameters(whole):
-    """Layers × units × receptive field of ELU §4.4, each with biases; 21 bins of 1024 channels before dense."""
+    """Layers × units × receptive field of ELU §4.4, with biases; 21 bins of 1,024 channels."""
     convolutions = [
         (3, 96, 6),
         (96, 512, 3),

@@ -15,7 +15,7 @@ SMALL: dict[str, Any] = {"num_classes": 5, "input_shape": (3, 8, 8), "depth": 10
 
 
 def original_parameters():
-    """Zagoruyko & Komodakis: no biases but the dense layer's, two batch norms a block and one at the end."""
+    """Zagoruyko & Komodakis: only the dense layer has biases; two batch norms a block, one last."""
     total, fan_in = 27 * 16, 16
     for width in (64, 128, 256):
         for number in range(6):
@@ -108,7 +108,7 @@ def test_stem_stages_and_head():
 
 
 def test_initial_weights_of_the_paper():
-    """He with gain √2 for stem and blocks, gain 1 for the dense layer, Glorot for shortcuts, biases 0."""
+    """He, gain √2 in stem and blocks, 1 in the dense layer; Glorot in shortcuts; biases 0."""
     network = WideResNet(nn.ReLU, 100, depth=10)
     for name, layer in network.named_modules():
         if isinstance(layer, nn.Conv2d | nn.Linear):

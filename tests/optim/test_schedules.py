@@ -1,4 +1,4 @@
-"""Schedules, their shares of the training and compositions, against closed forms and torch's own."""
+"""Schedules, their shares of the training and compositions, against closed forms and torch."""
 
 import math
 from functools import partial

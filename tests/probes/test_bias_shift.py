@@ -63,7 +63,7 @@ def measure(layer):
 
 
 def k_distances(weights, biases, act, images, layer):
-    """|k − 1| of each unit that moves, by numpy alone: δ by class from central differences, direct inverses.
+    """|k − 1| of each moving unit, by numpy: δ by class from differences, direct inverses.
 
     Args:
         weights: of all linear layers ``(U, I)``, as arrays.
@@ -128,7 +128,7 @@ def test_the_probe_gives_what_numpy_gives(untrained):
 
 
 def test_the_sum_over_classes_is_the_limit_of_drawn_labels(untrained):
-    """E(δ²) lies within five standard errors of its mean over 4,000 labels an image, drawn from the model."""
+    """E(δ²) lies within 5 standard errors of its mean over 4,000 drawn labels an image."""
     task, (images, labels) = untrained
     images, labels = images[:8], labels[:8]
     exact = bias_shift.layers_of(task, (images, labels))[2].weight
@@ -208,7 +208,7 @@ def test_units_with_a_singular_covariance_are_counted_beside_k(layers):
 
 
 def test_linearly_dependent_incoming_units_make_a_unit_singular(layers):
-    """What a solver gives there is rounding alone, and another number for every order of the units."""
+    """What a solver gives there is only rounding, another number for every order of the units."""
     layer = layers[2]
     dependent = layer._replace(a=torch.cat([layer.a, layer.a[:, :6] + layer.a[:, 6:12]], 1))
     found, before = measure(dependent), measure(layer)

@@ -1,4 +1,4 @@
-"""Statistics of layers against closed forms: gradients, correlations, net inputs, passed noise and blocks."""
+"""Statistics of layers against closed forms: gradients, correlations, net inputs, noise, blocks."""
 
 import math
 
@@ -125,7 +125,7 @@ def test_the_sign_of_the_largest_tenth():
 
 
 def test_components_of_a_covariance_that_is_known():
-    """δ² = 2 + a₁ − 0.9 a₂ of ±1 inputs: Cov(δ², a) = (1, −0.9, 0, …), of four units the four 1 are largest."""
+    """δ² = 2 + a₁ − 0.9 a₂ of ±1 inputs: Cov(δ², a) = (1, −0.9, 0, …), largest at 1."""
     a = torch.cartesian_prod(*[torch.tensor([-1.0, 1.0], dtype=torch.float64)] * 10)
     up = (2 + a[:, :1] - 0.9 * a[:, 1:2]).expand(-1, 4)
     assert layers.statistics(Layer(a, up, up))["positive_components"] == 1
@@ -165,7 +165,7 @@ def test_the_shift_of_a_linear_unit_grows_with_the_correlation():
     [("relu", 0.0), ("leaky_relu", 0.01), ("identity", 1.0), ("elu", None)],
 )
 def test_what_deactivated_units_pass_on(activation, expected):
-    """Far below 0: a ReLU nothing, a leaky ReLU the square of its slope, an ELU e^(2z) of the variance."""
+    """Far below 0: a ReLU passes nothing, a leaky ReLU its slope squared, an ELU e^(2z)."""
     task = task_of(lambda act, k, shape: MLP(act, k, shape, hidden=[8]), activation)
     with torch.no_grad():
         task.network[1].bias.fill_(-6)
@@ -210,7 +210,7 @@ def test_the_gradient_doubles_from_block_to_block():
 
 
 def test_blocks_use_the_statistics_of_the_batch():
-    """2 (x − mean) / deviation has deviation 2, so each further block divides by 2, and leaves the gradient."""
+    """2 (x − mean) / deviation has deviation 2, so each further block divides the gradient by 2."""
     task = task_of(lambda act, k, shape: Blocks(act, k, shape, norm=True))
     before = {name: value.clone() for name, value in task.state_dict().items()}
     found = measured(BlockGradients(samples=64), task, DATA)

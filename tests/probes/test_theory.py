@@ -82,7 +82,7 @@ def test_without_a_mean_there_is_nothing_to_correct(layer):
 
 
 def test_at_fixed_covariances_the_correction_is_proportional_to_the_mean(layer):
-    """|k − 1| at E_q(a) of t times the length, with the same Var_q(a) and Cov(δ², a), is t times as large."""
+    """With Var_q(a) and Cov(δ², a) fixed, |k − 1| is proportional to the length of E_q(a)."""
     of, *_ = layer
     for unit in range(len(of.c)):
         one = of.of_units(torch.arange(len(of.c)) == unit)

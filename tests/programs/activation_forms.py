@@ -1,4 +1,4 @@
-"""The forms that an activation of a user may have: classes, functions that build one, and plain functions."""
+"""The forms of a user's activation: classes, functions that build one, and plain functions."""
 
 import torch
 from torch import nn

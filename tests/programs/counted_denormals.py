@@ -1,4 +1,4 @@
-"""GELU that notes how many elements of a parallel operation are denormal, and a callback that kills."""
+"""GELU that counts the denormal elements of a parallel operation, and a callback that kills."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""A user's activation and module whose encoder torch would compute by a fused kernel in evaluation."""
+"""A user's activation and module with an encoder that torch would evaluate by a fused kernel."""
 
 import pytorch_lightning as pl
 import torch

@@ -219,7 +219,7 @@ class FromZero(nn.Module):
 
 
 class _Constant(torch.autograd.Function):
-    """``value``, whose gradient is ``slope`` as a constant: a derivative with respect to the slope is lost."""
+    """``value`` with the gradient ``slope``, a constant: derivatives by the slope are lost."""
 
     @staticmethod
     def forward(ctx, x, value, slope):

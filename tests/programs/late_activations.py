@@ -47,7 +47,7 @@ class Ends(Counting):
 
 
 def interrupt_once():
-    """Send SIGTERM to this process unless it was sent before, and wait for the exception of its handler."""
+    """Send SIGTERM to this process unless it was sent, and wait for its handler's exception."""
     if not Path("mark").exists():
         os.kill(os.getpid(), signal.SIGTERM)
         for _ in range(10_000):

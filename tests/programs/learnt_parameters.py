@@ -1,4 +1,4 @@
-"""Activations that learn: one number, one a channel, several in modules of their own; and a fixed one."""
+"""Activations that learn: one number, one a channel, several in modules; and a fixed one."""
 
 import torch
 from torch import nn
@@ -31,7 +31,7 @@ class ChannelSwish(nn.Module):
 
 
 class Blend(nn.Module):
-    """A weighted sum of ReLU and tanh, with two weights and a module inside; it declares nothing."""
+    """A weighted sum of ReLU and tanh, with two weights and a module; it declares nothing."""
 
     def __init__(self):
         super().__init__()

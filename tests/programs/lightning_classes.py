@@ -1,4 +1,4 @@
-"""Plain Lightning classes, which train on each other: most have no seed, number of classes or input shape."""
+"""Plain Lightning classes that train on each other, most without seed, classes and input shape."""
 
 import pytorch_lightning as pl
 import torch

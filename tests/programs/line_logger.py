@@ -9,7 +9,7 @@ from pytorch_lightning.loggers import Logger
 
 
 class LineLogger(Logger):
-    """Rows are ``[step, metrics]``, checkpoints their names; SIGTERM after the checkpoint ``last``."""
+    """Rows are ``[step, metrics]``, checkpoints names; SIGTERM after the checkpoint ``last``."""
 
     name, version = "lines", 0
 

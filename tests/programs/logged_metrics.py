@@ -1,4 +1,4 @@
-"""A module that logs as people do: torchmetrics objects, one name in two loops, values of a batch."""
+"""A module that logs as people do: torchmetrics objects, one name in two loops, batch values."""
 
 import pytorch_lightning as pl
 import torch

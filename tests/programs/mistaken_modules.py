@@ -1,4 +1,4 @@
-"""Modules of users that a command line builds otherwise than their scripts do, or that lack something."""
+"""Modules of users that a command line builds unlike their scripts, or that lack something."""
 
 import pytorch_lightning as pl
 import torch

@@ -1,4 +1,4 @@
-"""Modules of a user's own: a task with a further argument, a module without optimiser, an activation."""
+"""Modules of a user: a task with a further argument, a module without optimiser, an activation."""
 
 import pytorch_lightning as pl
 import torch

@@ -1,4 +1,4 @@
-"""Prints the table of a study: its file, an activation that joins it, and the folder of its runs are given."""
+"""Prints the table of a study; arguments: its file, an activation to add, the folder of runs."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Classes and functions of each kind that a config may name, which raise when they are built or called."""
+"""Classes and functions of each kind of a config, which raise when they are built or called."""
 
 import pytorch_lightning as pl
 import torch

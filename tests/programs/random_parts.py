@@ -74,7 +74,7 @@ class Layers(nn.Sequential):
 
 
 class RandomModule(pl.LightningModule):
-    """Draws in each epoch and batch, and resets its test metric where an epoch of testing starts."""
+    """Draws in each epoch and batch, and resets its test metric at the start of testing."""
 
     def __init__(self, net: nn.Module, lr: float = 0.01):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Activations with state outside their instances: some make a run depend on others, the last ones do not."""
+"""Activations with state outside instances: some make runs depend on others, the last do not."""
 
 from functools import cache
 
@@ -49,7 +49,7 @@ class Drawing(nn.Module):
 
 
 class Ageing(nn.Module):
-    """Computes something else after some calls of all instances, which are more than a trial makes."""
+    """Computes something else after some calls of all instances, more than a trial makes."""
 
     calls = 0
 

@@ -1,4 +1,4 @@
-"""Modules and data as people write them, of six unlike kinds; each takes the name of an activation."""
+"""Modules and data as people write them, six unlike kinds; each takes an activation's name."""
 
 import csv
 import math

@@ -1,4 +1,4 @@
-"""A user's networks of torch's modules on images: trained by stacked forms, by vmap, or one by one."""
+"""A user's networks of torch's modules on images: by stacked forms, by vmap, or one by one."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""A script that trains a study without a ``__main__`` guard: ``python unguarded.py FOLDER [ACTIVATION]``."""
+"""Trains a study without a ``__main__`` guard: ``python unguarded.py FOLDER [ACTIVATION]``."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Random numbers of samples: uniform, independent across what they are keyed by, the same however batched.
+"""Random numbers of samples: uniform, independent across their keys, equal however batched.
 
 The p-values here are of fixed keys, so nothing varies; thresholds are set for the number of tests
 made.
@@ -108,7 +108,7 @@ def over_seeds() -> np.ndarray:
 
 @pytest.mark.parametrize("draw", [over_samples, over_epochs, over_seeds])
 def test_one_number_a_sample_is_uniform_over_what_it_is_drawn_for(draw):
-    """As of a flip: over the samples of an epoch, over the epochs of a sample, over the seeds of a sample."""
+    """As of a flip: over samples of an epoch, over epochs of a sample, over seeds of a sample."""
     u, lags = draw(), (1, 2, 3, 32, 128)
     alpha = 1e-3 / u.shape[1] / len(lags)
     for one in u.T:
@@ -119,7 +119,7 @@ def test_one_number_a_sample_is_uniform_over_what_it_is_drawn_for(draw):
 
 
 def test_a_number_is_a_hash_of_seed_purpose_epoch_sample_and_element():
-    """By hand: two key words of the run, hashed with the sample's number in both orders, then the element."""
+    """By hand: two key words of the run, hashed with the sample in both orders, then elements."""
     low, high = np.array([seed_for(11, "noise", 4)], dtype=np.int64).view(np.int32).tolist()
     first, second = (torch.tensor(word, dtype=torch.int32) for word in (low, high))
     sample, element = torch.tensor(123, dtype=torch.int32), torch.tensor(17, dtype=torch.int32)

@@ -1,4 +1,4 @@
-"""The global generators: seeded for a block and restored, an accelerator's only where something uses it."""
+"""The global generators: seeded for a block and restored; an accelerator's only when in use."""
 
 import inspect
 from functools import partial
@@ -16,7 +16,7 @@ from actlab.tasks import ClassificationTask
 
 
 class Accelerator:
-    """Stands for a module such as torch.cuda, with a generator of one device; it has no other functions."""
+    """Stands for a module such as torch.cuda, with the generator of one device, nothing else."""
 
     def __init__(self) -> None:
         self.device = torch.Generator().manual_seed(99)

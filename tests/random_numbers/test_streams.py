@@ -1,4 +1,4 @@
-"""The random streams: uniform, independent across what they are keyed by, and the same alone or in a stack.
+"""The random streams: uniform, independent across their keys, and equal alone or in a stack.
 
 The p-values here are of fixed keys, so nothing varies; thresholds are set for the number of tests
 made.
@@ -235,7 +235,7 @@ def test_batches_of_500_sizes_hold_the_counter_of_the_largest():
 @pytest.mark.parametrize("rank", [0, 2])
 @pytest.mark.parametrize("compiled", [False, True])
 def test_numbers_are_the_same_before_and_after_larger_batches(monkeypatch, compiled, rank):
-    """In any order of sizes; a compiled function is compiled for the first size and for all others."""
+    """In any order of sizes; a compiled function is compiled for the first size, then for all."""
     uniform, graphs = Uniform(), []
     uniform.stream = stream = Stream((5, 6))
     stream.reserve(1)

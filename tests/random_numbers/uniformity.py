@@ -11,7 +11,7 @@ def assert_frequent(counts: np.ndarray, alpha: float) -> None:
 
 
 def assert_uniform(u: np.ndarray, alpha: float) -> None:
-    """Chi-square over 256 bins, of the leading and of the next eight bits, and Kolmogorov–Smirnov."""
+    """Chi-square over 256 bins of the leading and the next eight bits, and Kolmogorov–Smirnov."""
     assert u.min() >= 0
     assert u.max() < 1
     for bits in (u * 2**8, u * 2**16):

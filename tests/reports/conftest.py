@@ -43,7 +43,8 @@ figures:
     label: log loss
     panels:
       - {title: plain, where: {model.dropout: 0.0}, published: A, ylim: [0, 1]}
-      - {title: dropped, where: {model.dropout: 0.5}, y: {test/error: null}, label: test error, percent: true}
+      - {title: dropped, where: {model.dropout: 0.5}, y: {test/error: null}, label: test error,
+         percent: true}
     published: {file: PUBLISHED, names: {gelu_tanh: GELU, relu: ReLU}}
 notes: ["A note."]
 """

@@ -241,7 +241,7 @@ notes:"""
 
 
 def noisy(written: Any, *changes: tuple[str, str]) -> Any:
-    """The study with a figure over conditions; the probe gives noise/10 + seed/100 for ReLU, else twice it."""
+    """The study with a figure over conditions; the probe gives noise/10 + seed/100, or twice it."""
 
     def edit(text: str) -> str:
         figure = NOISE_FIGURE.replace("PUBLISHED", text.partition("file: ")[2].partition(",")[0])

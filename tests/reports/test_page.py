@@ -1,4 +1,4 @@
-"""Pages for browsers: what they hold, that text stays text, and that a browser shows and toggles it."""
+"""Pages for browsers: their content; text stays text, and a browser shows and toggles it."""
 
 import base64
 import json
@@ -137,7 +137,7 @@ def test_the_page_draws_what_the_figures_draw(written):
         "relu",
         pytest.approx(4.05),
     )
-    assert [unit["light"] for unit in figure["units"]] == list(
+    assert [entry["light"] for entry in figure["legend"]] == list(
         style.colours(["gelu_tanh", "relu", "elu"]).values()
     )
     assert figure["kinds"] == ["held out", "training", "published", "bands"]
@@ -162,7 +162,7 @@ def test_text_of_users_stays_text(written):
     assert HOSTILE in page.text("pre")
     assert "</script><img src=x onerror=alert(2)>" in page.text("p")
     (figure,) = page.figures
-    assert figure["units"][2]["label"] == HOSTILE
+    assert figure["legend"][2]["label"] == HOSTILE
     assert figure["panels"][0]["title"] == "</script><b>plain"
 
 
@@ -328,7 +328,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def opened(browser: Any) -> Iterator[Callable[..., Any]]:
-    """Open a file in a fresh window; at the end nothing was complained of, and nothing else was asked for."""
+    """Open a file in a fresh window; at its end there are no errors and no further requests."""
     said: list[str] = []
     asked: set[str] = set()
     opened, windows = set(), []

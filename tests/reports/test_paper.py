@@ -20,7 +20,7 @@ MINE = ["./mine.py:My_unit"]
 
 
 def cells_of(text: str) -> list[list[list[str]]]:
-    """The rows of each table, read strictly: balanced braces, no bare special character, equal columns."""
+    """The rows of each table, read strictly: balanced braces, no bare characters, equal columns."""
     plain = re.sub(r"\\\\(?=\n)", "", re.sub(r"(?m)^%.*", "", text))
     depth = 0
     for char in re.sub(r"\\[{}]", "", plain):
@@ -205,8 +205,8 @@ def test_a_users_activation_is_thick_and_on_top(written):
     assert mine.get_color() == style._OWN[0]
     assert mine.get_linewidth() > 1.5 * min(line.get_linewidth() for line in lines)
     assert lines[-1] is mine
-    units = {unit["label"]: unit["own"] for unit in drawing(plot)["units"]}
-    assert units == {"gelu_tanh": False, "relu": False, "elu": False, "My_unit": True}
+    legend = {entry["label"]: entry["own"] for entry in drawing(plot)["legend"]}
+    assert legend == {"gelu_tanh": False, "relu": False, "elu": False, "My_unit": True}
 
 
 def test_a_users_activation_is_marked_in_tables(written, capsys):

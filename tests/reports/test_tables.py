@@ -167,9 +167,9 @@ def test_a_diverged_run_leaves_the_probability_and_a_note(written):
     assert elu.count("0.044 / 0.089") == 1
     assert "−1.00 / −1.00" in elu
     assert (
-        "Where a run failed (it diverged, or is at chance), p is that of the probability, and the mean"
-        in text
-    )
+        "Where a run failed (it diverged, or is at chance), p is that of the probability, "
+        "and the mean"
+    ) in text
     gelu = line_of("gelu_tanh", text)
     assert gelu.count("0.016 / 0.062") == 1  # the family is as large as without it
 
@@ -417,7 +417,9 @@ def test_a_column_without_values_is_hidden_everywhere(written, tmp_path):
     column, value = "metric: val/loss, at: mean 5-50", "metric: val/loss, at: best, value: 0.35}"
     found = written(
         edit={
-            "  - {metric: val/loss, at: best}\n": f"  - {{metric: val/loss, at: best}}\n  - {{{column}}}\n",
+            "  - {metric: val/loss, at: best}\n": (
+                f"  - {{metric: val/loss, at: best}}\n  - {{{column}}}\n"
+            ),
             value: f"{value}\n    - {{where: {{model.activation: relu}}, {column}, value: 0.3}}",
         }
     )
@@ -458,7 +460,10 @@ def test_a_column_under_a_condition_says_so_and_where_it_was_not_measured(writte
             file = probe_files.file_of(loaded.root / run.id, "noise", [])
             probe_files.write(file, [Row(4.0, 4, "test", "error", "noise=1", 0.25)])
     probed = results.load(StudyFolder(loaded.study, loaded.root))
-    gap = r"Not measured: noise test error \(noise=1, last\) for 6 of 12 runs \((.*) and 3 more\): the medians"
+    gap = (
+        r"Not measured: noise test error \(noise=1, last\) for 6 of 12 runs \((.*) and 3 "
+        r"more\): the medians"
+    )
     (lacking,) = re.findall(gap, printed(probed))
     shown = {run.id for run in probed.runs if run.seed == 1}
     assert len(set(lacking.split(", ")) & shown) == 3

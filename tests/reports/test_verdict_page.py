@@ -1,4 +1,4 @@
-"""The examples of docs/concepts/verdicts.md: what is printed for runs with the errors that stand above each."""
+"""The examples of docs/concepts/verdicts.md: the output for runs with the errors above each."""
 
 import math
 import re
@@ -20,7 +20,9 @@ PAGE = Path(__file__).parents[2] / "docs/concepts/verdicts.md"
 EXAMPLES = [block.text for block in blocks_of(PAGE) if block.text.startswith("gelu ")]
 KINDS = {
     "better": r"mine: better, [\d.]+ points lower test error on this test set than gelu \(",
-    "better, inside the margin": r"mine: better, .* than gelu, less than the margin of 1.00 points \(",
+    "better, inside the margin": (
+        r"mine: better, .* than gelu, less than the margin of 1.00 points \("
+    ),
     "worse": r"mine: worse, [\d.]+ points higher",
     "worse by divergence": r"mine: worse than gelu .* \(failed 6 of 8 runs, 0 of gelu;",
     "equivalent": r"mine: equivalent to gelu within 1.00 points",
@@ -33,7 +35,7 @@ WIDTH = 88
 
 
 def printed(example: str, root: Path) -> str:
-    """The sentences for errors in percent, a column a seed: of 1,000 samples, margin one point, chance 90 %."""
+    """The sentences for errors in percent, a column a seed: margin one point, chance 90 %."""
     given = {
         name: words for name, *words in map(str.split, example.partition("\n\n")[0].splitlines())
     }

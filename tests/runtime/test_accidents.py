@@ -100,7 +100,7 @@ def test_without_float64_runs_are_trained_alone_and_measured_on_the_cpu(tmp_path
 
 @pytest.fixture
 def costs_of(cli, tmp_path, monkeypatch):
-    """Start a study of ReLU, ELU and Mish whose updates raise what is given; return its costs and output."""
+    """Start a study of ReLU, ELU and Mish whose updates raise an error; return costs and output."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "s.yaml").write_text(
         study_text("model.activation: [relu, elu, mish]", seeds=1, epochs=1)

@@ -123,7 +123,7 @@ def test_slices_of_a_gpu_are_named_by_the_variable(monkeypatch):
     ],
 )
 def test_devices_with_most_free_memory_come_first(monkeypatch, visible, names):
-    """Small differences change no order. Two are left out: one is full, another is used by one process only."""
+    """Small differences change no order. One left out is full, one is used by one process only."""
     free = [20 * 2**30 + 5, 20 * 2**30 + 9, 70 * 2**30, 2**29]
 
     def memory(device):

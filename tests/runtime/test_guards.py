@@ -1,4 +1,4 @@
-"""An epoch that ends before its planned number of batches is an error, unless something asked for that."""
+"""An epoch that ends before its planned number of batches is an error, unless asked for."""
 
 from typing import Any
 

@@ -90,7 +90,10 @@ def test_an_activation_of_ones_own_has_a_rank(here, kept, small, succeed):
     out = outcome.out
     assert "left out: empty, first: nowhere.png is not in the folder of --data" in out
     assert re.search(
-        r"^picture: about .*\nall tasks: about .* one by one, .* cores?; --minutes 45 allows 45 min$",
+        (
+            r"^picture: about .*\nall tasks: about .* one by one, .* cores?; --minutes 45 "
+            r"allows 45 min$"
+        ),
         out,
         re.M,
     )

@@ -121,7 +121,7 @@ def test_ratios_of_the_stored_scoreboard_are_recomputed_from_the_runs():
 
 
 def test_the_sample_of_cifar10_has_the_picture_of_the_scoreboard(tmp_path):
-    """One kept run of the Gaussian ended at the mean colour, whose distance tells pictures apart."""
+    """One stored run of the Gaussian ended at the mean colour; its distance tells images apart."""
     data = PixelDataModule(str(FOLDER.parents[1] / "data/samples/cifar10"), cache_dir=str(tmp_path))
     ended = pd.read_csv(FOLDER.parent / "inr_image/values.csv").query(
         f"`{UNIT}` == 'gauss' and chosen == 1"
@@ -213,7 +213,7 @@ def test_what_the_page_says_of_processors_follows_from_the_runs():
 
 
 def own(kept, label, **rows):
-    """Tables of one's own, with a row of the label on each data set: a known one's, or given values."""
+    """Tables of a user, with a row of the label on each data set: a known one's, or values."""
     tables = {}
     for (task, data), known in kept.items():
         given = rows.get(data, "sine")
@@ -270,7 +270,7 @@ def test_a_run_that_diverged_is_left_out_of_the_ratio_and_said(kept):
 
 
 def test_the_word_on_a_data_set_counts_the_runs_that_failed(kept):
-    """Three of eight runs fail, the others are a little better: p is of all runs, and so is the word."""
+    """Three of eight runs fail, the others are a little better: p and the word cover all runs."""
     scoreboard = scores.load(own(kept, "mine", words=row("mine", [None] * 3 + spread(0.99)[2:7])))
     (mine,) = [standing for standing in scoreboard.standings if standing.own]
     words = next(score for score in mine.on if score.name == "text: words")

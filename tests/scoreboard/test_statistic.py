@@ -38,7 +38,7 @@ def test_one_task_says_nothing_of_others():
 
 
 def test_the_posterior_equals_one_by_summation_over_a_grid():
-    """The density of the mean, and of both standard deviations, summed over a plain grid of all three."""
+    """The density of the mean and both standard deviations, summed over a grid of all three."""
     tasks = [
         [Effect(0.1, 0.01), Effect(0.4, 0.02)],
         [Effect(-0.2, 0.01)],

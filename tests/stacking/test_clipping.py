@@ -1,4 +1,4 @@
-"""Gradient clipping in stacks: each member by its own norm, as Lightning clips it in a run alone."""
+"""Gradient clipping in stacks: each member by its own norm, as Lightning clips a lone run."""
 
 import math
 from functools import partial

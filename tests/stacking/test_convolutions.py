@@ -1,4 +1,4 @@
-"""Convolutional networks and stacks: refused as they are, right where layers are called one by one."""
+"""Convolutional networks and stacks: rejected as they are, right if layers are called alone."""
 
 from functools import partial
 

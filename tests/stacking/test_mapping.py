@@ -1,4 +1,4 @@
-"""Networks of torch's modules: by stacked forms, by vmap over the whole network, or alone; equal in float64."""
+"""Networks of torch's modules: by stacked forms, by vmap, or alone; equal in float64."""
 
 from functools import partial
 
@@ -201,7 +201,7 @@ def test_tied_weights_are_not_walked():
 
 
 def test_a_mapped_network_is_differentiated_by_its_inputs():
-    """As a differential equation does: u and its second derivative, and their gradients by the weights."""
+    """As a differential equation: u and its second derivative, and their gradients by weights."""
     networks = [
         nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1)).double() for _ in range(RUNS)
     ]

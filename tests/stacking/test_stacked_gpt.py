@@ -1,4 +1,4 @@
-"""A stack of GPTs trains what its members train alone, plain and gated, for every kind of activation."""
+"""A stack of GPTs trains what its members train alone, plain and gated, with any activation."""
 
 from functools import partial
 

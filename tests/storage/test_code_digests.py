@@ -30,7 +30,10 @@ def words(x, width=4, *, last: "int | None" = None, **kinds):
     """Return x in words."""
     inner = {"a": [1, 2]}
     yield f"{x!r:>{width}.{width - 1}} {{of}} {inner['a'][0]=} {x:%Y-%m-%d}" f"" "plain"
-    yield f"{f'{x}' + 'é'!s}{'' if last is None else last}" * 0, 1e-3, 2j, 10**30, ..., b"\\xff", -0.0, True
+    yield (
+        f"{f'{x}' + 'é'!s}{'' if last is None else last}" * 0,
+        1e-3, 2j, 10**30, ..., b"\\xff", -0.0, True,
+    )
     return (lambda *a, k=None: (a, k, None, 0))(*kinds, **kinds)
 ''',
     "match and except*": """\

@@ -198,7 +198,7 @@ def code(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("unit", ["mypackage.units:Unit", "mymodule:Unit", "./folder/unit.py:Unit"])
 def test_what_own_code_imports_from_the_path_counts(ids, code, tmp_path, unit):
-    """Directly or through others, in circles too; not what is never imported, nor what is installed."""
+    """Directly or through others, in circles too; not if never imported, nor if installed."""
     text = "import numpy, random\nfrom mynear import leak\nclass Unit: ..."
     code(mypackage__units=text, mymodule=text, folder__unit=text, unrelated="y = 1")
     (tmp_path / "mypackage/__init__.py").touch()
@@ -337,7 +337,7 @@ def test_two_runs_of_one_name_are_an_error(ids, monkeypatch):
 
 
 def test_a_large_file_is_read_once(ids, tmp_path, monkeypatch):
-    """Unless it is changed; what was changed a moment ago may be changed again within the same tick."""
+    """Unless it is changed; a file that changed a moment ago may change within the same tick."""
     monkeypatch.setattr(digests, "WORTH", 1)
     read, digest = [], digests._digest
     monkeypatch.setattr(

@@ -1,4 +1,4 @@
-"""A checkpoint knows what it is: the config of what was trained, compared with what is asked for."""
+"""A checkpoint's record: the config of its training, compared with the requested one."""
 
 import pickle
 from functools import partial

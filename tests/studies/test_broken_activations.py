@@ -1,4 +1,4 @@
-"""Activations that cannot be trained: told in one line, recorded as failed, and the study goes on."""
+"""Activations that cannot be trained: one line, recorded as failed, and the study goes on."""
 
 import json
 import re
@@ -44,16 +44,23 @@ BROKEN = {  # activation → what is said of it
             "Cut": "has zero gradient with respect to its input",
             "Raises": "fails: KeyError: 'no such thing'",
             "Jumpy": "returns different outputs in training and in evaluation",
-            "Listed": "learns a tensor of shape () that is not in the optimiser: make it a Parameter",
+            "Listed": (
+                "learns a tensor of shape () that is not in the optimiser: make it a Parameter"
+            ),
             "Centred": "declares 'elementwise = True', but",
             "Overwrites": "changes its input: return a new tensor",
         }.items()
     },
-    "./hand_written_gradients.py:Twice": "has a gradient that differs from the difference quotient at 100 % of "
-    "inputs: correct",
+    "./hand_written_gradients.py:Twice": (
+        "has a gradient that differs from the difference quotient at 100 % of inputs: correct"
+    ),
     "./hand_written_gradients.py:undeclared_function": "has a gradient that differs from",
-    "./shared_state.py:Defaulted": "inner.weight is shared by all instances of Defaulted: create it in",
-    "./shared_state.py:OfFile": "slope is shared by all instances of OfFile: create it in `__init__`",
+    "./shared_state.py:Defaulted": (
+        "inner.weight is shared by all instances of Defaulted: create it in"
+    ),
+    "./shared_state.py:OfFile": (
+        "slope is shared by all instances of OfFile: create it in `__init__`"
+    ),
     "./shared_state.py:Unregistered": "learns a tensor of shape () that is not in the optimiser",
 }
 

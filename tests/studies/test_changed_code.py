@@ -1,4 +1,4 @@
-"""A study of a user's files that change: comments do not count, code does, and nothing is deleted by hand."""
+"""A study whose user files change: comments do not count, code does, nothing needs deletion."""
 
 import pytest
 

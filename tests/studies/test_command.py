@@ -43,7 +43,8 @@ published:
   values:
     - {where: {model.activation: relu}, metric: test/error, at: last, value: 0.1234}
 figures:
-  - {name: curves, lines: model.activation, y: {val/loss: heldout}, label: log loss, panels: [{title: loss}]}
+  - {name: curves, lines: model.activation, y: {val/loss: heldout}, label: log loss,
+     panels: [{title: loss}]}
 notes: [a note to the reader]
 """
 
@@ -284,7 +285,7 @@ def test_every_run_has_a_logger_of_its_own_and_those_that_finished_without_one_a
 
 
 def test_a_resumed_run_goes_on_in_its_own_history(study, tmp_path, monkeypatch):
-    """One of two has finished when the study is killed, and stays closed; nothing says where the disk is."""
+    """One of two has finished when the study is killed, and stays closed; no path is logged."""
     words = ["--set", "model.activation=relu"]
     words += [
         "--logger",

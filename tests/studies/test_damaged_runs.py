@@ -16,7 +16,10 @@ figures: [{name: curves, lines: model.activation, y: {val/loss: heldout}}]
 table: [{metric: test/error, at: last}]
 """
 STUDY = study_text("model.activation: [relu, elu]", SHOWN, batches=1)
-PROBE = "probes: [{name: noise, class_path: actlab.probes.InputNoise, init_args: {strengths: [0.0, 1.0]}}]\n"
+PROBE = (
+    "probes: [{name: noise, class_path: actlab.probes.InputNoise, "
+    "init_args: {strengths: [0.0, 1.0]}}]\n"
+)
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +75,7 @@ def test_a_damaged_run_is_named_and_the_others_are_probed(
 
 
 def test_show_and_status_read_and_write_no_cache(study, tmp_path):
-    """Earlier versions kept what had ended in a file of their own, which anybody could have written."""
+    """Earlier versions recorded the end of runs in a file that anybody could have written."""
 
     def shown():
         return study("show").out, study("status").out

@@ -1,4 +1,4 @@
-"""An activation that fails stops no other: later stages open for the others, and it stays planned."""
+"""An activation that fails stops no other: later stages open, and it stays planned."""
 
 import json
 import random
@@ -193,7 +193,7 @@ def test_shards_open_the_next_stage_and_train_each_run_once(study, tmp_path):
 
 
 def test_a_shard_has_the_same_runs_whatever_has_failed(tmp_path, monkeypatch):
-    """Here the stacks of four processes are smaller if there are fewer groups, and one activation has none."""
+    """The stacks of four processes shrink with fewer groups, and one activation has none."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "none.py").write_text("raise ImportError('not here')\n")
     more = {

@@ -73,7 +73,10 @@ def test_a_metric_that_no_run_records_leaves_the_rest_of_the_table(study):
 
 
 def test_keys_of_a_later_stage_are_checked_before_the_first_is_trained(study, tmp_path):
-    text = f"{STUDY}stages: [{{name: choose, seeds: 1}}, {{name: compare, seeds: 5-6, set: {{model.depth: 3}}}}]\n"
+    text = (
+        f"{STUDY}stages: [{{name: choose, seeds: 1}}, {{name: compare, seeds: 5-6, "
+        "set: {model.depth: 3}}]\n"
+    )
     for command in ("plan", "run"):
         outcome = study(command, text=text)
         assert outcome.code == 2
@@ -103,7 +106,10 @@ seeds: 2
 """
     outcome = study("run", text=text)
     assert outcome.code == 0, outcome.err
-    line = "one by one instead of stacked: OwnStep overrides 'training_step', which a stack does not call"
+    line = (
+        "one by one instead of stacked: OwnStep overrides 'training_step', which a stack "
+        "does not call"
+    )
     assert line in outcome.out
     assert "2 of 2 runs finished." in outcome.out
 

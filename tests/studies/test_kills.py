@@ -27,7 +27,9 @@ seeds: 3
 select: {tune: [model.optimizer.lr]}
 """
 PROBES = """\
-probes: [{name: noise, class_path: actlab.probes.InputNoise, init_args: {strengths: [0.5]}, at: [last, 2]}]
+probes:
+  - {name: noise, class_path: actlab.probes.InputNoise, init_args: {strengths: [0.5]},
+     at: [last, 2]}
 """
 STAGES = "stages: [{name: choose, seeds: 2}, {name: compare, seeds: 2-3}]\n"
 SEARCH = """\

@@ -1,4 +1,4 @@
-"""Studies of activations with learnt parameters: plan, lines below the verdict, curves, the figure."""
+"""Studies of activations with parameters: plan, lines below the verdict, curves, the figure."""
 
 import json
 import shutil
@@ -89,7 +89,7 @@ def of_layers(values, activation, end=""):
 
 
 def test_a_parameter_is_one_line_below_the_verdict(copied, cli, succeed):
-    """Files for programs have every layer; what people read has one line, in the terminal and on both pages."""
+    """Files for programs have every layer; the terminal and both pages have one line."""
     out = cli("study", "show", "study.yaml").out
     succeed("study", "report", "study.yaml", "--html")
     folder = copied / "runs/study"
@@ -120,7 +120,7 @@ def test_files_for_programs_have_all_layers(copied, succeed):
 
 
 def test_the_figure_shows_what_training_changed_and_the_spread_over_channels(copied):
-    """f(x) − f₀(x) by hand, from the β of each run's checkpoint: its mean, lowest and highest channel."""
+    """f(x) − f₀(x) by hand, from β in each run's checkpoint: mean, lowest and highest channel."""
     loaded = results.load(StudyFolder(reading.load("study.yaml"), copied / "runs/study"))
     plot = read(loaded)[-1]
     assert (plot.name, plot.kinds) == (plots.LEARNT_FIGURE, ["learnt"])

@@ -1,4 +1,4 @@
-"""Locks of runs: freed by the kernel; a folder where they do not work is rejected with the remedy."""
+"""Locks of runs: freed by the kernel; a folder without working locks is rejected with a remedy."""
 
 import signal
 import subprocess
@@ -58,7 +58,10 @@ def test_a_process_that_waits_says_for_what(tmp_path, monkeypatch, capsys):
 
 
 def test_mounts_whose_locks_hold_on_one_host_only_are_found(tmp_path, monkeypatch):
-    mounts = "a:/ / ext4 rw 0 0\nsrv:/home /home lustre rw,localflock 0 0\nb:/ /home/b nfs4 rw,vers=4.2 0 0\n"
+    mounts = (
+        "a:/ / ext4 rw 0 0\nsrv:/home /home lustre rw,localflock 0 0\n"
+        "b:/ /home/b nfs4 rw,vers=4.2 0 0\n"
+    )
     assert local_options(Path("/home/me/runs"), mounts) == {"localflock"}
     assert local_options(Path("/home/b/runs"), mounts) == set()
     assert local_options(Path("/homes"), mounts) == set()

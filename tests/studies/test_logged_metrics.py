@@ -1,4 +1,4 @@
-"""What the modules of users log: which values are better, which loop logged them, and of how many batches."""
+"""What users' modules log: which values are better, the loop, and the number of batches."""
 
 import pandas as pd
 import pytest
@@ -33,7 +33,10 @@ def study(own_study):
 
 
 def test_the_last_word_of_a_name_says_which_values_are_better(study):
-    columns = "{metric: valid_BinaryF1Score, at: best valid/acc}, {metric: valid_BinaryHingeLoss, mode: min}"
+    columns = (
+        "{metric: valid_BinaryF1Score, at: best valid/acc}, "
+        "{metric: valid_BinaryHingeLoss, mode: min}"
+    )
     columns += ", {metric: val_mean, ranked: false}"
     outcome = study("run", columns=columns)
     assert outcome.code == 0, outcome.err
@@ -70,7 +73,10 @@ def test_a_given_mode_holds_in_the_table_too(study):
 
 
 def test_rows_say_which_loop_logged_them_and_what_is_of_one_batch(study, tmp_path):
-    columns = "{metric: train/loss}, {metric: val/loss}, {metric: train_loss}, {metric: batch, ranked: false}"
+    columns = (
+        "{metric: train/loss}, {metric: val/loss}, {metric: train_loss}, "
+        "{metric: batch, ranked: false}"
+    )
     outcome = study("run", metric="val_loss", columns=columns)
     assert outcome.code == 0, outcome.err
     for path in tmp_path.glob("runs/own/*/metrics.parquet"):

@@ -66,7 +66,7 @@ PARSED: set[str] = set()
 
 @pytest.fixture
 def parsed_by_kind(monkeypatch):
-    """Of the configs that differ in numbers or in the activation alone, parse one: parsing checks types."""
+    """Of configs that differ in numbers or the activation only, parse one: parsing checks types."""
     parse = resolved.resolved
 
     def parse_kind(given, defaults):
@@ -255,7 +255,8 @@ def test_smoke_takes_the_sample_and_few_seeds(study):
         (TEXT + "stages: [{name: a}, {name: a}]", "the same name: a, a"),
         (
             TEXT
-            + "select: {tune: [model.network.dropout]}\nstages: [{name: a, set: {model.activation: elu}}]",
+            + "select: {tune: [model.network.dropout]}\n"
+            + "stages: [{name: a, set: {model.activation: elu}}]",
             "stage a of .* sets model.activation, which is a grid key",
         ),
         (TEXT + "stages: [{name: digest}]", r"reserved in selection\.json: rename"),
@@ -297,7 +298,10 @@ def test_smoke_takes_the_sample_and_few_seeds(study):
         ),
         (
             TEXT + "stages: [{name: a, set: {model.network.init_args.dropout: 0.1}}, {name: b}]\n",
-            "model.network.init_args.dropout would be lost, as model.network.dropout is set after it",
+            (
+                "model.network.init_args.dropout would be lost, as model.network.dropout is "
+                "set after it"
+            ),
         ),
         (
             TEXT + "figures: [{y: {val/loss: null}}, {y: {val/error: null}}]\n",
@@ -351,9 +355,8 @@ def test_runs_of_another_length_are_known(override, cut):
 
 
 def test_the_command_line_has_the_last_word_over_a_stage(study):
-    text = (
-        TEXT
-        + "select: {tune: [model.network.dropout]}\nstages: [{name: a, set: {trainer.max_epochs: 4}}]"
+    text = TEXT + (
+        "select: {tune: [model.network.dropout]}\nstages: [{name: a, set: {trainer.max_epochs: 4}}]"
     )
     assert study(text).stages[0].settings == {"trainer.max_epochs": 4}
     assert study(text, overrides=["trainer.max_epochs=1"]).stages[0].settings == {}
@@ -362,7 +365,8 @@ def test_the_command_line_has_the_last_word_over_a_stage(study):
 
 STAGED = TEXT + (
     "select: {tune: [model.network.dropout]}\n"
-    "stages: [{name: choose, seeds: 2}, {name: compare, seeds: 2-9, set: {trainer.max_epochs: 3}}]\n"
+    "stages: [{name: choose, seeds: 2}, {name: compare, seeds: 2-9, "
+    "set: {trainer.max_epochs: 3}}]\n"
 )
 
 
@@ -501,7 +505,10 @@ def test_what_is_compared_is_the_first_key_that_is_not_tuned(study):
         ),
         (
             "set: {model.scheduler: {class_path: torch.optim.lr_scheduler.ReduceLROnPlateau}}",
-            r"^model\.scheduler ReduceLROnPlateau: .* give model\.schedules .*actlab\.optim\.Plateau",
+            (
+                r"^model\.scheduler ReduceLROnPlateau: .* give model\.schedules "
+                r".*actlab\.optim\.Plateau"
+            ),
         ),
         (
             "table: [{metric: val/error, at: best}, {metric: val/error, at: best, mode: max}]",

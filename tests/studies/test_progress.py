@@ -91,7 +91,7 @@ def clock(monkeypatch):
 
 
 def lines_of(stack, shown, clock, runs=RUNS):
-    """Report the progress of runs at times ``shown``, ``(time, fraction)``, each of the stack's in turn."""
+    """Report the progress of runs at times ``shown``, ``(time, fraction)``, each run in turn."""
     with stack as display:
         for clock[0], fraction in shown:
             for run in runs:
@@ -116,7 +116,7 @@ def test_the_members_of_a_stack_report_at_one_time(tmp_path, capsys, every_line,
 
 
 def test_epochs_that_this_start_did_not_train_are_no_gain(tmp_path, capsys, every_line, clock):
-    """Two runs of 16 epochs resume after eight; one trains an epoch every five minutes, the other fails."""
+    """Two runs of 16 epochs resume after eight; one trains an epoch in five minutes, one fails."""
     runs = [
         Run(name, Point({}), 0, {"trainer": {"max_epochs": 16}}) for name in ("trained", "failed")
     ]

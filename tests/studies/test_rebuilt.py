@@ -1,4 +1,4 @@
-"""Resumed equals uninterrupted: every study, its processes' state dropped after each epoch, on samples."""
+"""Resumed equals uninterrupted: every study, on samples, its state dropped after each epoch."""
 
 from pathlib import Path
 

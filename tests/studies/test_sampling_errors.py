@@ -1,4 +1,4 @@
-"""The test set's own error beside mean losses: from a study's command to its table, and what has no error."""
+"""The test set's own error beside mean losses, from command to table; values without an error."""
 
 import json
 from pathlib import Path
@@ -87,7 +87,7 @@ PLAN = study(
 
 
 def test_the_error_of_a_row_is_the_median_over_its_runs_after_training(tmp_path: Path) -> None:
-    """One run is of an earlier version and recorded none; the other values are not of the last evaluation."""
+    """A run of an earlier version has none; the other values are not of the last evaluation."""
     for run in PLAN.runs():
         facts: dict[str, Any] = (
             {} if run.seed == 2 else {"sampling_errors": {"test/loss": 0.01 * (1 + run.seed)}}

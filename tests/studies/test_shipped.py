@@ -1,4 +1,4 @@
-"""What the studies that ship with actlab state: the primary column, and margins with the seeds they take."""
+"""Statements of the shipped studies: the primary column, and margins with their seeds."""
 
 import json
 import re
@@ -29,8 +29,8 @@ CLASSES = {
 # rounded down.
 MOST_FREQUENT = {"board_mnist": 0.886, "fashion_mnist": 0.899}
 REACH = re.compile(
-    r"with (\d+) comparisons? it takes about (\d+) (?:seeds )?if differences have a standard deviation of "
-    r"([\d.]+)",
+    r"with (\d+) comparisons? it takes about (\d+) (?:seeds )?if differences have a standard "
+    r"deviation of ([\d.]+)",
     re.I,
 )
 

@@ -103,7 +103,10 @@ def test_half_of_an_archive_says_which_stage_cannot_be_shown(study, tmp_path, tr
     first, *others = root.glob("*-seed[01]-*")
     for path in others:
         shutil.rmtree(path)
-    said = f"6 finished runs of stage compare are not shown: the stage requires {SELECTION} or the 7 missing"
+    said = (
+        f"6 finished runs of stage compare are not shown: the stage requires {SELECTION} or "
+        "the 7 missing"
+    )
     for command in ("show", "plan"):
         assert said in study(STAGED, command).out, command
     shutil.rmtree(first)
@@ -278,7 +281,8 @@ table: [{metric: test/error, at: last, percent: true}]
 )
 NOISE = """\
 probes:
-  - {name: noise, class_path: actlab.probes.InputNoise, init_args: {strengths: [0.0, 0.5, 1.0]}, at: last}
+  - {name: noise, class_path: actlab.probes.InputNoise,
+     init_args: {strengths: [0.0, 0.5, 1.0]}, at: last}
 """
 EVALUATION = "probes: [{name: untrained, class_path: actlab.probes.Evaluation, at: 0}]\n"
 

@@ -1,4 +1,4 @@
-"""An own network of torch's modules in a study: by stacked forms, by vmap, or one by one, with the reason."""
+"""An own network of torch's modules in a study: stacked forms, vmap, or one by one, and why."""
 
 import json
 
@@ -27,8 +27,14 @@ grid:
 seeds: 2
 """
 MIDDLES = "[forms, mapped]"
-PROBE = "probes: [{name: noise, class_path: actlab.probes.InputNoise, init_args: {strengths: [0.5]}, at: last}]\n"
-OBSERVED = "  trainer.callbacks+: [{class_path: actlab.callbacks.UnitStatistics, init_args: {samples: 8}}]\ngrid:"
+PROBE = (
+    "probes: [{name: noise, class_path: actlab.probes.InputNoise, "
+    "init_args: {strengths: [0.5]}, at: last}]\n"
+)
+OBSERVED = (
+    "  trainer.callbacks+: [{class_path: actlab.callbacks.UnitStatistics, "
+    "init_args: {samples: 8}}]\ngrid:"
+)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Updates in blocks leave what single updates leave, bit for bit: weights, metrics, counts and checkpoints."""
+"""Updates in blocks equal single updates, bit for bit: weights, metrics, counts, checkpoints."""
 
 import copy
 from datetime import timedelta
@@ -193,7 +193,7 @@ class CountsOperators(Checkpoint):
 
 
 def test_a_stacked_update_with_dropout_starts_at_most_205_operators(tmp_path):
-    """A GPU takes longer to start them than to compute. Eight layers have a mask, but not in the clean pass."""
+    """A GPU takes longer to start than to compute them. Eight layers mask, clean passes do not."""
     settings = {
         "model.network.dropout": 0.5,
         "model.network.hidden": [128] * 8,

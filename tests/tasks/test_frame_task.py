@@ -1,4 +1,4 @@
-"""Frames: padding has no weight; without padding it is classification; the config is the paper's network."""
+"""Frames: padding has no weight; without padding it is classification; the paper's network."""
 
 from functools import partial
 from types import SimpleNamespace
@@ -51,7 +51,7 @@ def test_padding_has_no_weight_and_no_gradient():
 
 
 def drawn_by(monkeypatch, *parts):
-    """The numbers that each device draws for its part of a batch, after its network's first layer."""
+    """The numbers that each device draws for its part of a batch, after its first layer."""
     found = []
     for rank, part in enumerate(parts):
         task = FrameTask(5, part.shape[1:], network=partial(MLP, hidden=[8], dropout=0.5))

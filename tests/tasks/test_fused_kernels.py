@@ -1,4 +1,4 @@
-"""What is evaluated is what was trained: torch's fused kernels replace no activation of an encoder layer."""
+"""Evaluation computes what was trained: fused kernels replace no activation of an encoder."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Tasks in other people's scripts: a stock Trainer, stock loaders, and what Lightning's users write."""
+"""Tasks in users' scripts: a stock Trainer, stock loaders, and what Lightning's users write."""
 
 import json
 import os

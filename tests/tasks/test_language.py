@@ -1,4 +1,4 @@
-"""The language task: metrics by hand, metrics of torchmetrics, and predictions through the command."""
+"""The language task: metrics by hand, metrics of torchmetrics, predictions by the command."""
 
 import math
 from functools import partial

@@ -1,4 +1,4 @@
-"""Batches of torch's DataLoader in blocks of updates: the bits, draws and contexts of single updates."""
+"""Batches of torch's DataLoader in blocks: the bits, draws and contexts of single updates."""
 
 from functools import partial
 from typing import Any
@@ -23,7 +23,7 @@ def unhurried(monkeypatch):
 
 
 class Drawn(Dataset[Any]):
-    """Samples that draw from torch's global generator, some of them, and multiply in the type they find."""
+    """Samples of which some draw from torch's global generator, and multiply in their type."""
 
     def __init__(self, size: int = 26) -> None:
         self.size = size

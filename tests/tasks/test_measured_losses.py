@@ -1,4 +1,4 @@
-"""Losses that see the network, and metrics that are functions of means, alone, in stacks and in evaluations."""
+"""Losses that see the network, and metrics of means: alone, in stacks and in evaluations."""
 
 import math
 
@@ -130,7 +130,10 @@ def test_an_equation_rejects_a_wrong_derivative_before_training(programs, kind, 
     if order is None or kind is Contrast:
         assert fault is None
     else:
-        said = f"activation {name} has a {order} derivative that differs from the difference quotient at "
+        said = (
+            f"activation {name} has a {order} derivative that differs from the "
+            "difference quotient at "
+        )
         assert fault.startswith(said)
 
 
@@ -147,7 +150,7 @@ class OwnMish(torch.nn.Module):
 def test_the_loss_of_an_equation_has_a_finite_gradient_where_inputs_of_activations_are_large(
     activation,
 ):
-    """Torch's kernels have a nan second derivative in Mish above 88, third in the tanh GELU beyond 13."""
+    """Torch's kernels: nan in Mish's second derivative above 88, in tanh GELU's third beyond 13."""
     task = equation(0, activation=activation)
     batch = next(iter(square(0).train_dataloader()))
     with torch.no_grad():

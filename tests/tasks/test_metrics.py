@@ -1,4 +1,4 @@
-"""Metrics of torchmetrics in a config: alone, in a stack, in a study, with padding and over batches."""
+"""Metrics of torchmetrics in a config: alone, stacked, in a study, with padding, over batches."""
 
 import json
 import math
@@ -38,8 +38,12 @@ model:
     network: {class_path: actlab.networks.MLP, init_args: {hidden: [16]}}
     optimizer: {class_path: torch.optim.Adam, init_args: {lr: 0.01}}
     metrics:
-      f1: {class_path: torchmetrics.F1Score, init_args: {task: multiclass, num_classes: 10, average: macro}}
-      confusion: {class_path: torchmetrics.ConfusionMatrix, init_args: {task: multiclass, num_classes: 10}}
+      f1:
+        class_path: torchmetrics.F1Score
+        init_args: {task: multiclass, num_classes: 10, average: macro}
+      confusion:
+        class_path: torchmetrics.ConfusionMatrix
+        init_args: {task: multiclass, num_classes: 10}
 data: {class_path: actlab.datamodules.MNISTDataModule, init_args: {sample: true, batch_size: 100}}
 trainer:
   max_epochs: 2
@@ -257,7 +261,8 @@ def test_a_metric_of_one_output_for_a_task_of_two_is_one_line_before_training(
     assert outcome.code == 2
     assert line.startswith("actlab: error: model.metrics.area: expected ")
     assert line.endswith(
-        ". Use a metric for the outputs of the task; for two classes, set task: multiclass and num_classes: 2."
+        ". Use a metric for the outputs of the task; for two classes, set task: multiclass and "
+        "num_classes: 2."
     )
     assert "Traceback" not in outcome.err
     assert not [*tmp_path.glob("runs/**/*.ckpt")]
@@ -421,7 +426,7 @@ class Keep(pl.Callback):
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_two_devices_that_train_have_the_metrics_of_all_samples(tmp_path):
-    """With progress bar and logger, at rate 0; forks of this process, which have imported what they need."""
+    """With progress bar and logger, at rate 0; in forks of this process, which share imports."""
     torch.set_num_threads(1)
     given = {"f1": F1, "confusion": CONFUSION, "auroc": {**F1, "class_path": "torchmetrics.AUROC"}}
     found = []

@@ -14,7 +14,7 @@ trainer: {enable_progress_bar: false, enable_model_summary: false, logger: false
 
 @pytest.fixture
 def fit(cli, program, tmp_path, monkeypatch):
-    """Fit for some epochs in a folder, resumed or not; return what was printed and the last weights."""
+    """Fit for some epochs in a folder, resumed or not; return the output and the last weights."""
     program("own_generators")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)

@@ -1,4 +1,4 @@
-"""Users' units, losses, optimisers and data: what a task does with them is what it says, or it is refused."""
+"""Users' activations, losses, optimisers and data: a task does what it says, or rejects them."""
 
 from functools import partial
 from typing import Any

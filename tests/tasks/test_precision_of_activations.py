@@ -1,4 +1,4 @@
-"""Activations whose tensors have less precision than the network's learn as those of its precision."""
+"""Activations with tensors of less precision than the network's learn in the network's."""
 
 import pytest
 import torch

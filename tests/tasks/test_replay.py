@@ -1,4 +1,4 @@
-"""Programs that replace updates: what they may not change, and when updates are made from Python instead.
+"""Programs that replace updates: what they may not change, and when Python makes updates.
 
 On a CPU a program is the update traced by `make_fx`, as frozen as a CUDA graph, or a stand-in for
 torch's.
@@ -268,7 +268,7 @@ class Stream(str):
 
 
 class Cuda:
-    """What torch.cuda does in a capture: a stream of its own, and an error where the update waits."""
+    """What torch.cuda does in a capture: a stream of its own, an error where the update waits."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.stream, self.captures = Stream("default"), 0

@@ -1,4 +1,4 @@
-"""Resumes of tasks in plain Trainers; which checkpoints within an epoch are rejected, with the reason.
+"""Resumes of tasks in plain Trainers; checkpoints within an epoch that are rejected, and why.
 
 `tests/cli/test_resume.py` resumes at each batch.
 """

@@ -120,7 +120,7 @@ def error_of(task: FrameTask, data: Frames) -> float:
 
 @pytest.mark.parametrize("kind", [FrameTask, PlainFrameTask])
 def test_runs_alone_and_in_a_stack_have_the_errors_of_their_weights(tmp_path, kind):
-    """Forty-eight padded sequences in batches of 16, validated and tested after each of three epochs."""
+    """Forty-eight padded sequences in batches of 16, validated and tested after three epochs."""
     alone = []
     for r in range(3):
         task, data = kind(r).double(), Frames(seed=r)

@@ -63,7 +63,7 @@ def _as_the_command_line_does():
 
 
 def test_padding_does_not_count(tmp_path):
-    """The mean of a toy task over what is not padded, with numpy's own weighted mean as the oracle."""
+    """The mean of a toy task without padding, with numpy's own weighted mean as the oracle."""
     task, data = member(0).double(), Frames()
     data.setup("fit")
     x, y, mask = next(iter(data.val_dataloader()))
@@ -141,7 +141,7 @@ class Gradients(StackedTask):
 
 
 def test_a_stack_holds_its_gradients_once(tmp_path):
-    """Slices of two learning rates: their gradients are views, and go with the gradients they view."""
+    """Slices of two learning rates: their gradients are views, and go with their bases."""
     stack = Gradients([member(0, lr=0.1), member(1, lr=0.2)])
     stack.counts = []
     trained(stack, Frames(seed=[0, 1]), tmp_path)

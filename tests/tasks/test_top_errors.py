@@ -1,4 +1,4 @@
-"""The fraction of samples whose label is not among the most probable classes: alone, in a stack, in a study."""
+"""The share of samples with labels outside the top classes: alone, stacked, in a study."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What is logged of training batches: further metrics and the penalised loss, alone and in stacks."""
+"""What is logged of training batches: metrics and the penalised loss, alone and in stacks."""
 
 import inspect
 from functools import partial
@@ -157,7 +157,7 @@ def changed(make, gradient, **settings):
 
 
 def test_a_penalised_loss_is_logged_where_the_decay_is_the_gradient_of_a_penalty():
-    """The step with decay equals that with the gradient of ½λw² added; a plan knows whether it does."""
+    """The step with decay equals one with the gradient of ½λw²; a plan knows whether it does."""
     slope = torch.tensor([[1.0, -2.0], [0.5, 3.0]], dtype=torch.float64)
     for kind, settings in OPTIMIZERS:
         make = partial(kind, **settings)

@@ -24,14 +24,17 @@ def test_targets_of_another_shape_are_rejected(targets):
 @pytest.mark.parametrize("label", [-100, -1, 4])
 def test_a_label_that_is_no_class_is_rejected(label):
     task, labels = ClassificationTask(4, (3,), "relu"), torch.tensor([0, 3, label])
-    words = f"a batch has the label {label}, but the classes are 0 to 3: .*-100 in an actlab.tasks.FrameTask"
+    words = (
+        f"a batch has the label {label}, but the classes are 0 to 3: .*-100 in an "
+        "actlab.tasks.FrameTask"
+    )
     with pytest.raises(RunError, match=words):
         task.quantities(torch.randn(3, 4), (torch.empty(0), labels))
 
 
 @pytest.mark.parametrize("label", [-100, 4])
 def test_a_label_is_checked_before_its_batch_goes_to_a_gpu(label, tmp_path):
-    """Which would end the process at it. On the meta device, as on a GPU, no loss sees the label."""
+    """Which would end the process. On the meta device, as on a GPU, no loss sees the label."""
     task, labels = ClassificationTask(4, (3,), "relu"), torch.tensor([0, 3, label])
     frames = FrameTask(4, (3,), "relu").to("meta")
     task.trainer = frames.trainer = pl.Trainer(**QUIET, default_root_dir=tmp_path)

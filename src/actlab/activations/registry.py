@@ -1,11 +1,21 @@
-"""The registry of activations: formula, parameters and source by name, and factories for networks."""
+"""The registry of activations, and factories that build them for networks.
+
+`register` adds an activation under a name, with its formula, its source and whether it is
+stochastic. `create` builds a module from a name and parameters. `factory` returns a `Factory`,
+which a network calls at each site. `is_elementwise`, `has_surrogate_gradient` and `is_stochastic`
+say what a module declares.
+
+The registry does not define activations: `deterministic`, `gates`, `learnt`, `stochastic` and
+`smooth` do. It does not import users' code: `plugins` resolves names such as
+``package.module:Name`` and checks parameters. It does not change networks: `replacement` exchanges
+the activations of a built network.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from typing import Any, TypeVar
 
 import torch
@@ -41,21 +51,25 @@ class Entry:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Parameters with their defaults; ``inspect.Parameter.empty`` marks a required parameter."""
-        return {key: p.default for key, p in (plugins.parameters(self.build) or {}).items()}
+        """Defaults by parameter; ``inspect.Parameter.empty`` marks a required parameter."""
+        parameters = plugins.parameters(self.build) or {}
+        return {name: parameter.default for name, parameter in parameters.items()}
 
 
 _ENTRIES: dict[str, Entry] = {}
 # Names of registered activations in papers and other libraries, which errors translate.
 _SYNONYMS = {
-    **{
-        "swish": "silu",
-        "quick_gelu": "gelu_sigmoid",
-        "gelu_new": "gelu_tanh",
-        "gelu_approx": "gelu_tanh",
-    },
-    **{"relu2": "relu_squared", "squared_relu": "relu_squared", "lrelu": "leaky_relu"},
-    **{"linear": "identity", "logistic": "sigmoid", "sin": "sine", "gaussian": "gauss"},
+    "swish": "silu",
+    "quick_gelu": "gelu_sigmoid",
+    "gelu_new": "gelu_tanh",
+    "gelu_approx": "gelu_tanh",
+    "relu2": "relu_squared",
+    "squared_relu": "relu_squared",
+    "lrelu": "leaky_relu",
+    "linear": "identity",
+    "logistic": "sigmoid",
+    "sin": "sine",
+    "gaussian": "gauss",
 }
 
 
@@ -74,10 +88,14 @@ def register(
     Raises:
         ActlabError: the name is taken or contains a colon.
     """
-    if name in _ENTRIES or ":" in name:
-        why = "is taken" if name in _ENTRIES else "contains a colon, which marks importable names"
+    reason = None
+    if name in _ENTRIES:
+        reason = "is taken"
+    elif ":" in name:
+        reason = "contains a colon, which marks importable names"
+    if reason:
         raise ActlabError(
-            f"cannot register an activation as {name!r}: the name {why}; choose another"
+            f"cannot register an activation as {name!r}: the name {reason}; choose another"
         )
 
     def add(target: _Target) -> _Target:
@@ -108,18 +126,20 @@ def entry(name: str) -> Entry:
     """
     if name.endswith(".py"):
         raise ActlabError(
-            f"activation {name!r} is a file: add the class or function in it, as in {name}:MyActivation"
+            f"activation {name!r} is a file: add the class or function in it, as in "
+            f"{name}:MyActivation"
         )
-    if name not in _ENTRIES:
-        of_torch = {kind.lower(): f"torch.nn:{kind}" for kind in nn.modules.activation.__all__}
-        example = of_torch.get(
-            name.lower().replace("_", ""), "package.module:Name or ./file.py:Name"
-        )
-        remedy = f"Or use an importable name: {example}."
-        raise unknown(
-            "activation", name, _ENTRIES, remedy, synonyms=_SYNONYMS, command="actlab activations"
-        )
-    return _ENTRIES[name]
+    if name in _ENTRIES:
+        return _ENTRIES[name]
+
+    # Suggest the spelling of torch's class, or the general form.
+    torch_names = {kind.lower(): f"torch.nn:{kind}" for kind in nn.modules.activation.__all__}
+    spelling = name.lower().replace("_", "")
+    example = torch_names.get(spelling, "package.module:Name or ./file.py:Name")
+    remedy = f"Or use an importable name: {example}."
+    raise unknown(
+        "activation", name, _ENTRIES, remedy, synonyms=_SYNONYMS, command="actlab activations"
+    )
 
 
 @validated_but("spec")
@@ -150,14 +170,19 @@ def create(spec: Activation, **params: Any) -> nn.Module:
 
 @dataclass(frozen=True)
 class Factory:
-    """Returns a fresh module at each call; built by `factory`. Compares, prints and pickles by its spec."""
+    """Returns a fresh module at each call; built by `factory`.
+
+    A factory compares, prints and pickles by its spec.
+    """
 
     spec: Spec
 
     @cached_property
     def target(self) -> Any:
         """The class or function that builds the activation, imported once."""
-        return plugins.resolve(self.spec) if self.spec.source else entry(self.spec.name).build
+        if self.spec.source:
+            return plugins.resolve(self.spec)
+        return entry(self.spec.name).build
 
     @cached_property
     def builder(self) -> plugins.Builder:
@@ -166,11 +191,16 @@ class Factory:
 
     @cached_property
     def stochastic(self) -> bool | None:
-        """What modules of a registered name declare; None for an importable name."""
-        return None if self.spec.source else entry(self.spec.name).stochastic
+        """Whether a registered activation is stochastic; None for an importable name."""
+        if self.spec.source:
+            return None
+        return entry(self.spec.name).stochastic
 
     def __call__(self, width: int | None = None) -> nn.Module:
-        """Return a fresh module for a site with ``width`` features, which only some activations need."""
+        """Return a fresh module for a site with ``width`` features.
+
+        Only some activations need the width.
+        """
         with plugins.site(width):
             module = self.builder.build()
         if self.stochastic is not None:
@@ -198,25 +228,35 @@ def factory(spec: Activation) -> Factory:
     >>> act() is act()
     False
     """
-    made = Factory(Spec.of(spec).located())
+    build = Factory(Spec.of(spec).located())
     with torch.random.fork_rng(devices=[]):
-        made(24)  # features
-    return made
+        build(24)  # features
+    return build
 
 
 _ELEMENTWISE = {
-    *(nn.Identity, nn.ReLU, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid),
-    *(
-        nn.CELU,
-        nn.Hardshrink,
-        nn.Hardsigmoid,
-        nn.Hardswish,
-        nn.Hardtanh,
-        nn.LogSigmoid,
-        nn.Mish,
-        nn.ReLU6,
-    ),
-    *(nn.SELU, nn.Softplus, nn.Softshrink, nn.Softsign, nn.Tanhshrink, nn.Threshold),
+    nn.CELU,
+    nn.ELU,
+    nn.GELU,
+    nn.Hardshrink,
+    nn.Hardsigmoid,
+    nn.Hardswish,
+    nn.Hardtanh,
+    nn.Identity,
+    nn.LeakyReLU,
+    nn.LogSigmoid,
+    nn.Mish,
+    nn.ReLU,
+    nn.ReLU6,
+    nn.SELU,
+    nn.SiLU,
+    nn.Sigmoid,
+    nn.Softplus,
+    nn.Softshrink,
+    nn.Softsign,
+    nn.Tanh,
+    nn.Tanhshrink,
+    nn.Threshold,
 }
 _DETERMINISTIC = {*_ELEMENTWISE, nn.PReLU, nn.GLU, nn.Softmax, nn.Linear, nn.Flatten}
 
@@ -230,21 +270,23 @@ def is_elementwise(module: nn.Module) -> bool:
     >>> is_elementwise(create("gelu")), is_elementwise(create("prelu"))  # a learnt slope
     (True, False)
     """
-    if any(True for _ in chain(module.parameters(), module.buffers())):
+    if [*module.parameters(), *module.buffers()]:
         return False
     if type(module) is nn.Sequential:
-        return all(map(is_elementwise, module))
+        return all(is_elementwise(part) for part in module)
     return type(module) in _ELEMENTWISE or declared(module, "elementwise") is True
 
 
 def declared(module: nn.Module, name: str) -> Any:
-    """Return what a module or its class declares for ``name``, such as ``elementwise``; None if undeclared.
+    """Return the declaration ``name``, such as ``elementwise``, of a module or its class, or None.
 
     A declaration describes the ``forward`` of its class: a subclass that overrides ``forward`` must
     declare the attribute again.
     """
     if name in vars(module):
         return vars(module)[name]
+
+    # Look at classes up to the one that defines ``forward``.
     for kind in type(module).__mro__:
         if name in vars(kind):
             return getattr(module, name)
@@ -265,18 +307,20 @@ def has_surrogate_gradient(module: nn.Module) -> bool:
 
 
 def is_stochastic(module: nn.Module) -> bool:
-    """Whether an activation may draw random numbers in training: True unless known to be deterministic.
+    """Whether an activation may draw random numbers in training.
 
-    The known modules are torch's own activations and modules that declare ``stochastic``; this
-    package's classes and all modules created from a registered name do.
+    True unless it is known to be deterministic. The known modules are torch's own activations and
+    modules that declare ``stochastic``; this package's classes and all modules created from a
+    registered name do.
 
     >>> is_stochastic(create("gelu")), is_stochastic(create("soi"))
     (False, True)
     """
-    if [part for part in module.modules() if isinstance(part, Uniform)]:
+    if any(isinstance(part, Uniform) for part in module.modules()):
         return True
-    if isinstance(declaration := declared(module, "stochastic"), bool):
+    declaration = declared(module, "stochastic")
+    if isinstance(declaration, bool):
         return declaration
     if type(module) is nn.Sequential:
-        return any(map(is_stochastic, module))
+        return any(is_stochastic(part) for part in module)
     return type(module) not in _DETERMINISTIC

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from textwrap import shorten
 from typing import Any
 
-from actlab.analysis import costs, selection
-from actlab.analysis.choice import STABLE, Choice
+from actlab.analysis import costs, selection, selection_notes
 from actlab.analysis.differences import EXACT
 from actlab.analysis.looks import factor
 from actlab.analysis.results import Results
@@ -17,7 +15,6 @@ from actlab.analysis.statistics import FEWEST, median, sampling_error
 from actlab.analysis.study_table import Cell, StudyTable
 from actlab.analysis.wording import few, plural
 from actlab.studies.plan import Study
-from actlab.studies.points import short_names
 from actlab.studies.study_folder import COSTS
 
 INTERVAL = "the interval between order statistics of the median, which covers at least 95 %"
@@ -40,8 +37,8 @@ def remarks(table: StudyTable, results: Results) -> list[str]:
         state(results),
         *_about_runs(table, results),
         _interval_text(table, cells),
-        _selection(table, results),
-        _edges(table),
+        selection_notes.selection_text(table, results),
+        selection_notes.edge_text(table),
         _test_set(cells),
         _tests(table, cells),
         _untested(table, cells),
@@ -55,7 +52,8 @@ def remarks(table: StudyTable, results: Results) -> list[str]:
 
 def caveats(table: StudyTable, results: Results) -> list[str]:
     """Return the notes that only some studies have: what is missing, or not as it seems."""
-    texts = [*_about_runs(table, results), _edges(table), _advantage(table)]
+    edges = selection_notes.edge_text(table)
+    texts = [*_about_runs(table, results), edges, _advantage(table)]
     texts.append(_published(results.study))
     if results.results and results.study.reference and not _measured(table):
         texts.append(_cost(table, results))
@@ -261,13 +259,25 @@ def _lacking(table: StudyTable, results: Results, number: int) -> list[str]:
 
 
 def _interval_text(table: StudyTable, cells: Sequence[Cell]) -> str:
-    """Return what the brackets after a median contain."""
+    """Return what the brackets after a median contain, and other values of the cells."""
+    meanings = _bracket_meanings(cells)
+    if not meanings:
+        return ""
+
+    text = f"Medians over seeds; in brackets {' or '.join(meanings)}."
+    if table.diverged:
+        text += " A diverged run counts as the worst value."
+    if any(cell.mean is not None for cell in cells):
+        text += " ±: mean and standard deviation over runs (n - 1)."
+    return text
+
+
+def _bracket_meanings(cells: Sequence[Cell]) -> list[str]:
+    """Return what brackets after a median mean: an interval, a range of the runs, or either."""
     # Few runs have a range in place of an interval.
     coverages: dict[int, float] = {}
-    has_range = has_mean = False
+    has_range = False
     for cell in cells:
-        if cell.mean is not None:
-            has_mean = True
         if cell.n > 1 and cell.interval:
             if cell.interval.kind == "range":
                 has_range = True
@@ -283,105 +293,7 @@ def _interval_text(table: StudyTable, cells: Sequence[Cell]) -> str:
         meanings.append(f"{INTERVAL} ({', '.join(parts)})")
     if has_range:
         meanings.append(f"the range of the runs (fewer than {FEWEST} give no interval)")
-    if not meanings:
-        return ""
-
-    # Explain other values of the cells.
-    text = f"Medians over seeds; in brackets {' or '.join(meanings)}."
-    if table.diverged:
-        text += " A diverged run counts as the worst value."
-    if has_mean:
-        text += " ±: mean and standard deviation over runs (n - 1)."
-    return text
-
-
-def _selection(table: StudyTable, results: Results) -> str:
-    """Return how the settings of rows were selected."""
-    if not table.tuned:
-        return ""
-
-    # Name the tuned keys and the rule.
-    names = short_names(results.study.keys)
-    tuned = " and ".join(names[key] for key in table.tuned)
-    rule = results.study.select.value
-    text = f"Chosen per row: {tuned} with the best median over seeds of the {rule} reached."
-
-    # Mark rows whose setting may still change.
-    if any(row.provisional and row.settings > 1 and row.chosen for row in table.rows):
-        text += " * chosen while runs are missing."
-    return text + _choice(table, results)
-
-
-def _choice(table: StudyTable, results: Results) -> str:
-    """Return which settings other seeds would often not select, and their values on other seeds."""
-    if any(stage.search for stage in results.study.stages):
-        return " It is conditional on the settings that the search has proposed."
-
-    # Collect the settings that other seeds would often not select.
-    column = selection.selected_by(results.study)
-    shares: list[float] = []
-    unstable: list[str] = []
-    seeds = 0
-    for row in table.rows:
-        choice = row.choice
-        if choice is None:
-            continue
-        if choice.again is None:
-            return " One seed chose: whether another would choose the same cannot be said."
-
-        seeds = seeds or choice.seeds
-        share = 100 * choice.again
-        shares.append(share)
-        if choice.unstable:
-            name = row.point.in_words(table.compare, table.text)
-            unstable.append(f"{share:.0f} % for {name}{_elsewhere(choice, column.text)}")
-    if not shares:
-        return ""
-
-    # All settings are stable.
-    text = f" Resampling the {seeds} seeds that chose keeps the setting in "
-    if not unstable:
-        if min(shares) > 99.5:
-            return f"{text}all cases."
-        return f"{text}at least {min(shares):.0f} % of cases."
-
-    # List the unstable ones.
-    text += ", ".join(unstable)
-    if len(unstable) < len(shares):
-        text += f", and in at least {100 * STABLE:.0f} % for the others"
-    fresh = "seeds left out" if results.chosen_in is None else "fresh seeds"
-    return f"{text}; in brackets the median where it was chosen, and on {fresh}."
-
-
-def _elsewhere(choice: Choice, write: Callable[[float], str]) -> str:
-    """Return the medians of a setting where it was selected and on other seeds, in brackets."""
-    texts = []
-    for value in (choice.score, choice.elsewhere):
-        if value is not None:
-            texts.append(write(value) if math.isfinite(value) else "diverged")
-    return f" ({', '.join(texts)})"
-
-
-def _edges(table: StudyTable) -> str:
-    """Return what a selected value at the end of a range means."""
-    # Arguments of activations have no column that could show it.
-    arguments = []
-    has_edges = False
-    for row in table.rows:
-        for key in row.edges:
-            has_edges = True
-            if key not in table.tuned:
-                arguments.append(f"{key} of {table.label(row)}")
-    if not has_edges:
-        return ""
-
-    text = (
-        "(edge): the chosen value is the lowest or highest that was tried, or within 2 % of the "
-        "end of a search range; a better one may lie beyond it."
-    )
-    if arguments:
-        text += f" So is {few(arguments)}."
-    return text
+    return meanings
 
 
 def _tests(table: StudyTable, cells: Sequence[Cell]) -> str:
@@ -390,19 +302,8 @@ def _tests(table: StudyTable, cells: Sequence[Cell]) -> str:
     if not tested:
         return ""
 
-    # Which comparisons there are
-    primary = table.correction("primary").comparisons
-    secondary = table.correction("secondary").comparisons
-    column = table.rows[0].primary
-    text = ""
-    if primary:
-        comparisons = plural(primary, "comparison")
-        text = f"Primary: {comparisons} of {column.name} with {table.reference_text}. "
-    if primary and secondary:
-        text += "The other is" if secondary == 1 else f"The other {secondary} are"
-        text += " secondary, and corrected separately. "
-
     # No pair of sides has ended.
+    text = _families(table)
     if all(cell.p is None for cell in tested):
         text += "A comparison has a p when all its planned runs have ended, "
         return f"{text}with {FEWEST} pairs or more."
@@ -436,6 +337,22 @@ def _tests(table: StudyTable, cells: Sequence[Cell]) -> str:
     if correlations:
         text += f" Values of one seed correlate by {median(correlations):+.2f} (median)."
     return f"{text} Intervals and p cover other seeds, on one test set and one split of the data."
+
+
+def _families(table: StudyTable) -> str:
+    """Return how many comparisons are primary, and how many secondary."""
+    primary = table.correction("primary").comparisons
+    secondary = table.correction("secondary").comparisons
+    if not primary:
+        return ""
+
+    column = table.rows[0].primary
+    comparisons = plural(primary, "comparison")
+    text = f"Primary: {comparisons} of {column.name} with {table.reference_text}. "
+    if secondary:
+        text += "The other is" if secondary == 1 else f"The other {secondary} are"
+        text += " secondary, and corrected separately. "
+    return text
 
 
 def _untested(table: StudyTable, cells: Sequence[Cell]) -> str:

@@ -44,7 +44,7 @@ def read(folder: StudyFolder) -> tuple[dict[str, Recorded], dict[str, Result], l
     Each has a line with the remedy.
     """
     study = folder.study
-    requests = probe_files.wanted(study.probes, study.keep)
+    requests = probe_files.requests_of(study.probes, study.keep)
     recorded: dict[str, Recorded] = {}
     results: dict[str, Result] = {}
     left_out: list[str] = []

@@ -5,9 +5,7 @@ Third-party classes are imported, activations are not: they are tried before a s
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -36,61 +34,113 @@ from actlab.studies.schema import ProbePart
 from actlab.studies.study_folder import StudyFolder
 
 CHECKED_TRIALS = 8  # of a search at each grid point; each takes 25 ms
-_KNOWN = ("actlab", "pytorch_lightning", "lightning", "torch", "torchmetrics")
+_LIBRARIES = ("actlab", "pytorch_lightning", "lightning", "torch", "torchmetrics")
 
 
 def check(study: Study) -> list[str]:
     """Check a study, with the settings of each of its stages, without training any of its runs.
 
-    Returns a line for each ``test/…`` metric of the table that no callback records, so that only a
-    user-defined module could record it, one for each folder whose files are too many to be read,
-    and one if the reference is the other form of the one that was asked for. Raises an ActlabError
-    for an invalid config key, value, activation, reference, metric, column, published value or
-    figure.
+    Returns:
+        Lines for people: a ``test/…`` metric of the table that no callback records, so that only a
+        user-defined module could record it; a folder whose files are too many to be read; a
+        reference that is the other form of the requested one; replaced seeds.
+
+    Raises:
+        ActlabError: a config key, value, activation, reference, metric, column, published value or
+            figure is invalid.
     """
-    from actlab.config import sections
     from actlab.config.messages import one_line_errors
     from actlab.reports import plots
 
+    # Check the configs of each stage.
     stages = [_to_check(study, stage) for stage in study.stages] or [study]
-    runs = [run for stage in stages for run in of_each_value(stage.runs())]
+    runs: list[Run] = []
+    for stage in stages:
+        runs += of_each_value(stage.runs())
     for run in runs:
         with one_line_errors(run.config):
             _check_config(run)
-    last = Results(StudyFolder(stages[-1], Path()), {}, {}, declared=declared(runs))
-    keys = [column.key for column in last.columns]  # building a column checks it
-    if again := [key for key in keys if keys.count(key) > 1]:
-        raise ActlabError(f"the table of {study.name} has two columns {again[0]}: leave one out")
+
+    # Check the table. Building a column checks it.
+    folder = StudyFolder(stages[-1], Path())
+    results = Results(folder, {}, {}, declared=declared(runs))
+    keys = [column.key for column in results.columns]
+    repeated = [key for key in keys if keys.count(key) > 1]
+    if repeated:
+        raise ActlabError(f"the table of {study.name} has two columns {repeated[0]}: leave one out")
     if study.select.tune or any(stage.search for stage in study.stages):
-        selection.check_selection(last)
-    if unknown := undirected(study, columns_of(study)):
-        raise metrics.no_direction(unknown[0])
-    if study.reference:  # the trials of a search have none
-        comparison.check_reference(study, [group.point for group in last.groups])
+        selection.check_selection(results)
+    metrics_without_direction = undirected(study, columns_of(study))
+    if metrics_without_direction:
+        raise metrics.no_direction(metrics_without_direction[0])
+
+    # Check everything that reads the table. The trials of a search have no reference.
+    if study.reference:
+        comparison.check_reference(study, [group.point for group in results.groups])
     published.check_published(study)
     for figure in study.figures:
-        plots.checked(last, figure)
+        plots.checked(results, figure)
     for probe in study.probes:
         made(probe)
-    callbacks = [_callbacks(run.config) for run in runs]
-    tested = any(
-        kinds is None or any("test" in getattr(kind, "splits", ()) for kind in kinds)
-        for kinds in callbacks
-    )
-    untested = [
-        f"{metric} is in the table, but no callback records it. If your module does not record it "
-        f"either: {TESTED}"
-        for metric in dict.fromkeys(column.metric for column in last.columns)
-        if metric.startswith("test/") and not tested
+
+    return [
+        *_notes_on_plan(study, runs),
+        *_notes_on_tests(results, runs),
+        *_notes_on_sources(runs),
     ]
-    many = {
-        text for run in runs for text, content in run.sources.items() if contents.by_names(content)
-    }
-    which = f"more than {contents.MOST_FILES:,} files, so run ids depend on file names and sizes"
-    form = {note for _, note in OTHER_FORMS.values()}
-    said = [note for note in study.notes if note in form]
-    said += dict.fromkeys(note for run in runs for note in sections.replaced_seeds(run.config))
-    return [*said, *untested, *(f"{text}: {which}, not on the contents" for text in sorted(many))]
+
+
+def _notes_on_plan(study: Study, runs: Sequence[Run]) -> list[str]:
+    """Return the notes on the reference's form, and on replaced seeds."""
+    from actlab.config import sections
+
+    notes = []
+    forms = [note for _, note in OTHER_FORMS.values()]
+    for note in study.notes:
+        if note in forms:
+            notes.append(note)
+
+    # Runs share their notes.
+    replaced_seeds: dict[str, None] = {}
+    for run in runs:
+        replaced_seeds |= dict.fromkeys(sections.replaced_seeds(run.config))
+    return [*notes, *replaced_seeds]
+
+
+def _notes_on_tests(results: Results, runs: Sequence[Run]) -> list[str]:
+    """Return a line for each metric of tests, if no callback evaluates them."""
+    # A third-party callback may evaluate them.
+    for run in runs:
+        callbacks = _callbacks(run.config)
+        if callbacks is None or any("test" in getattr(k, "splits", ()) for k in callbacks):
+            return []
+
+    # Several columns may have one metric.
+    notes: dict[str, None] = {}
+    for column in results.columns:
+        if column.metric.startswith("test/"):
+            note = (
+                f"{column.metric} is in the table, but no callback records it. If your module does "
+                f"not record it either: {TESTED}"
+            )
+            notes[note] = None
+    return list(notes)
+
+
+def _notes_on_sources(runs: Sequence[Run]) -> list[str]:
+    """Return a line for each folder whose files count by their names."""
+    names = set()
+    for run in runs:
+        for name, content in run.sources.items():
+            if contents.by_names(content):
+                names.add(name)
+
+    many = f"more than {contents.MOST_FILES:,} files"
+    notes = []
+    for name in sorted(names):
+        reason = f"{many}, so run ids depend on file names and sizes, not on the contents"
+        notes.append(f"{name}: {reason}")
+    return notes
 
 
 def _to_check(study: Study, stage: Stage) -> Study:
@@ -102,14 +152,15 @@ def _to_check(study: Study, stage: Stage) -> Study:
 
 
 def _callbacks(config: Mapping[str, Any]) -> list[Any] | None:
-    """Return the classes of the callbacks; None if one is third-party, which may record anything."""
+    """Return the classes of the callbacks; None if a third-party one may record anything."""
     from actlab.config.signatures import locate
 
-    paths = [
-        str(class_of(callback))
-        for callback in as_list(get_dotted(config, "trainer.callbacks") or ())
-    ]
-    return [*map(locate, paths)] if all("." in path and is_known(path) for path in paths) else None
+    callbacks = get_dotted(config, "trainer.callbacks") or ()
+    paths = [str(class_of(callback)) for callback in as_list(callbacks)]
+    for path in paths:
+        if "." not in path or not _is_library_class(path):
+            return None
+    return [locate(path) for path in paths]
 
 
 def _check_config(run: Run) -> None:
@@ -119,55 +170,86 @@ def _check_config(run: Run) -> None:
     from actlab.config.resolved import resolved
     from actlab.tasks.building import NO_PLATEAU
 
+    # The file or module of a user's activation exists.
     source = "" if run.activation is None else run.activation.source
-    head = source.partition(".")[0]
-    if source.endswith(".py") and not Path(source).is_file():
-        raise ActlabError(f"activation {in_full(run.activation)!r}: there is no file {source!r}")
-    with suppress(ValueError):  # find_spec raises it for a module without a spec, such as __main__
-        if source and not source.endswith(".py") and not (head.isidentifier() and find_spec(head)):
+    if source.endswith(".py"):
+        if not Path(source).is_file():
+            name = in_full(run.activation)
+            raise ActlabError(f"activation {name!r}: there is no file {source!r}")
+    elif source:
+        package = source.partition(".")[0]
+        if not _is_module(package):
             raise ActlabError(
-                f"{source!r}: there is no module {head!r}: install it or extend PYTHONPATH"
+                f"{source!r}: there is no module {package!r}: install it or extend PYTHONPATH"
             )
+
+    # Keys and values are valid.
     sections.check(run.config)
     resolved(run.config, {})
-    if str(class_of(get_dotted(run.config, "model.scheduler"))).endswith(".ReduceLROnPlateau"):
+    scheduler = class_of(get_dotted(run.config, "model.scheduler"))
+    if str(scheduler).endswith(".ReduceLROnPlateau"):
         raise ActlabError(NO_PLATEAU)
+
+    # A registered activation is built, a user's activation is not.
     if run.activation is not None and not source:
         activations.factory(run.activation)
 
 
+def _is_module(package: str) -> bool:
+    try:
+        return package.isidentifier() and find_spec(package) is not None
+    except ValueError:  # for a module without a spec, such as __main__
+        return True
+
+
 def declared(runs: list[Run]) -> frozenset[str] | None:
     """Return the metrics that the runs will record; None if a third-party class determines them."""
-    of_runs = [_metrics(run.config) for run in runs]
-    known = [metrics for metrics in of_runs if metrics is not None]
-    return frozenset(itertools.chain(*known)) if len(known) == len(of_runs) else None
+    names: set[str] = set()
+    for run in runs:
+        metrics_of_run = _metrics(run.config)
+        if metrics_of_run is None:
+            return None
+        names |= metrics_of_run
+    return frozenset(names)
 
 
 def _metrics(config: Mapping[str, Any]) -> set[str] | None:
+    """Return the metrics that a run will record; None if a third-party class determines them."""
     from actlab.config.signatures import locate
     from actlab.tasks import Task
 
-    model, callbacks = str(get_dotted(config, "model.class_path")), _callbacks(config)
-    penalised = _has_penalty(config)
-    if penalised is None or callbacks is None or not ("." in model and is_known(model)):
+    # Only classes of actlab and its libraries are imported.
+    callbacks = _callbacks(config)
+    is_penalised = _has_penalty(config)
+    path = str(get_dotted(config, "model.class_path"))
+    if is_penalised is None or callbacks is None or not ("." in path and _is_library_class(path)):
         return None
-    task = locate(model)
+    task = locate(path)
     if not (isinstance(task, type) and issubclass(task, Task)):
         return None
-    splits = ["val", *(split for kind in callbacks for split in getattr(kind, "splits", ()))]
-    splits = [
-        split for split in splits if get_dotted(config, f"trainer.limit_{split}_batches", 1) != 0
-    ]
-    names = [*task.metrics_for(get_dotted(config, "model.init_args") or {}), *directions([config])]
-    train = {"loss", *(get_dotted(config, "model.training_metrics") or ())}
-    train |= {"penalised_loss"} if penalised else set()
-    train |= {"clean_loss"} if get_dotted(config, "model.clean_training_loss", True) else set()
-    return {
-        *(f"{split}/{name}" for split in splits for name in names),
-        *(f"train/{name}" for name in train),
-        *(name for kind in callbacks for name in getattr(kind, "metrics", ())),
-        *_parameters(get_dotted(config, ACTIVATION)),
-    }
+
+    # Training records its losses.
+    recorded = {"train/loss"}
+    for name in get_dotted(config, "model.training_metrics") or ():
+        recorded.add(f"train/{name}")
+    if is_penalised:
+        recorded.add("train/penalised_loss")
+    if get_dotted(config, "model.clean_training_loss", True):
+        recorded.add("train/clean_loss")
+
+    # Each evaluated split has the metrics of the task.
+    splits = ["val"]
+    for callback in callbacks:
+        splits += getattr(callback, "splits", ())
+        recorded |= {*getattr(callback, "metrics", ())}
+    arguments = get_dotted(config, "model.init_args") or {}
+    names = [*task.metrics_for(arguments), *directions([config])]
+    for split in splits:
+        if get_dotted(config, f"trainer.limit_{split}_batches", 1) != 0:
+            recorded |= {f"{split}/{name}" for name in names}
+
+    # Activations may have learnt parameters.
+    return recorded | _parameters(get_dotted(config, ACTIVATION))
 
 
 def _has_penalty(config: Mapping[str, Any]) -> bool | None:
@@ -177,18 +259,26 @@ def _has_penalty(config: Mapping[str, Any]) -> bool | None:
     from actlab.config.signatures import find
     from actlab.tasks.building import decouples
 
-    optimizer, key = get_dotted(config, "model.optimizer"), "model.optimizer"
-    if not get_dotted(config, "model.l2") or optimizer is None:  # by default torch's Adam
-        return bool(get_dotted(config, "model.l2"))
-    if not is_known(path := str(class_of(optimizer))):
+    # By default the optimiser is torch's Adam.
+    optimizer = get_dotted(config, "model.optimizer")
+    has_l2 = bool(get_dotted(config, "model.l2"))
+    if not has_l2 or optimizer is None:
+        return has_l2
+
+    # Only classes of actlab and its libraries are imported.
+    path = str(class_of(optimizer))
+    if not _is_library_class(path):
         return None
-    return not decouples(
-        find(path, (Optimizer,), key), get_dotted(config, f"{key}.init_args") or {}
-    )
+    kind = find(path, (Optimizer,), "model.optimizer")
+    settings = get_dotted(config, "model.optimizer.init_args") or {}
+    return not decouples(kind, settings)
 
 
 def _parameters(activation: Any) -> set[str]:
-    """Return the metrics of an activation's learnt parameters; their start if it is not imported here."""
+    """Return the metrics of an activation's learnt parameters.
+
+    An activation that is not imported here has only the start of their names.
+    """
     from actlab import activations
     from actlab.tasks.parameters import ENDS, learnt
 
@@ -196,29 +286,34 @@ def _parameters(activation: Any) -> set[str]:
         return set()
     if Spec.of(activation).source:
         return {PARAMETERS}
-    return {
-        f"{PARAMETERS}{name}{end}"
-        for name in learnt(activations.factory(activation)(1))
-        for end in ENDS
-    }
+
+    names = set()
+    for name in learnt(activations.factory(activation)(1)):
+        names |= {f"{PARAMETERS}{name}{end}" for end in ENDS}
+    return names
 
 
-def is_known(path: str) -> bool:
-    """Return whether a class belongs to actlab or its libraries, so that importing it runs no user code."""
-    return path.partition(".")[0] in _KNOWN or "." not in path
+def _is_library_class(path: str) -> bool:
+    """Return whether a class belongs to actlab or its libraries.
+
+    Importing such a class runs no code of users.
+    """
+    return path.partition(".")[0] in _LIBRARIES or "." not in path
 
 
 def made(probe: ProbePart) -> Any:
     """Create a probe; raise an ActlabError if its class does not exist, or rejects an argument."""
     from actlab.config.signatures import find, parameters
 
-    where = f"probe {probe.name!r}"
-    kind = find(probe.class_path, (object,), where)
-    takes = parameters(kind)
+    title = f"probe {probe.name!r}"
+    kind = find(probe.class_path, (object,), title)
+    accepted = parameters(kind)
     for name in probe.init_args:
-        if takes is not None and name not in takes:
-            raise unknown("argument", name, takes, f"In {where}, {probe.class_path}.")
+        if accepted is not None and name not in accepted:
+            raise unknown("argument", name, accepted, f"In {title}, {probe.class_path}.")
+
+    # The probe checks the values.
     try:
         return kind(**probe.init_args)
     except TypeError as error:
-        raise ActlabError(f"{where} cannot be created: {one_line(error)}") from error
+        raise ActlabError(f"{title} cannot be created: {one_line(error)}") from error

@@ -1,7 +1,7 @@
 """Measure the cost of activations: time per update and memory for the backward pass.
 
 An activation is timed without the hooks by which actlab seeds the global generators for it
-(`SeedGlobal`); what these hooks add in training is timed beside it.
+(`SeedGlobal`); the time that these hooks add in training is measured in addition.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -39,8 +38,8 @@ from actlab.tasks.randomness import is_random
 
 ROUNDS = 25
 UPDATES = 4  # of a grid point in a round
-PARTS = 5  # parts of the rounds: the spread of their minima shows how reliable the timing is
-PATIENCE = 60.0  # seconds after which no further round starts: large networks get fewer rounds
+PARTS = 5  # of the rounds: the spread of their minima shows how reliable the timing is
+PATIENCE = 60.0  # seconds after which no round starts: large networks get fewer rounds
 
 
 def measure(
@@ -62,50 +61,72 @@ def measure(
         model is no `actlab.tasks.Task`, so that its update requires its Trainer. One that an
         accident ended has no entry, and a line is printed.
     """
-    first: dict[Point, Run] = {}
+    # Select the first run of each grid point.
+    run_by_point: dict[Point, Run] = {}
     for run in runs:
-        first.setdefault(run.point.without(tuned), run)
-    if not first:
+        run_by_point.setdefault(run.point.without(tuned), run)
+    if not run_by_point:
         return []
-    models = {point: locate(str(class_of(run.config["model"]))) for point, run in first.items()}
-    tasks = [point for point, model in models.items() if issubclass(model, Task)]
-    built = _built({point: first[point].config for point in tasks})
+
+    # Build the runs whose update needs no Trainer.
+    configs = {}
+    other_models = set()
+    for point, run in run_by_point.items():
+        model = locate(str(class_of(run.config["model"])))
+        if issubclass(model, Task):
+            configs[point] = run.config
+        else:
+            other_models.add(model.__name__)
+    built = _built(configs)
     if not built:
-        names = ", ".join(sorted({model.__name__ for model in models.values()}))
-        how = f"only a Trainer can run an update of {names}, which is no actlab.tasks.Task"
-        print(f"costs are not measured: {how}", flush=True)
+        names = ", ".join(sorted(other_models))
+        reason = f"only a Trainer can run an update of {names}, which is no actlab.tasks.Task"
+        print(f"costs are not measured: {reason}", flush=True)
+
+    # Time them.
     with threads(1), own_generators(0):
         trials, accidents = _timed(built, rounds or ROUNDS, processor)
-    for point, how in accidents.items():
-        run = first.pop(point)
-        print(f"the cost of {label(run.point.get(key, run.id))} is not measured: {how}", flush=True)
-    machine, now = state_of_machine(trials.values()), datetime.now(UTC).isoformat()
-    entries = (_entry(run, key, trials.get(point), machine) for point, run in first.items())
-    return [{**entry, "measured": now} for entry in entries]
+    for point, accident in accidents.items():
+        run = run_by_point.pop(point)
+        name = label(run.point.get(key, run.id))
+        print(f"the cost of {name} is not measured: {accident}", flush=True)
+
+    # Write the entries.
+    machine = state_of_machine(trials.values())
+    now = datetime.now(UTC).isoformat()
+    entries = []
+    for point, run in run_by_point.items():
+        entry = _entry(run, key, trials.get(point), machine)
+        entries.append({**entry, "measured": now})
+    return entries
 
 
 def _built(configs: Mapping[Point, Mapping[str, Any]]) -> dict[Point, Experiment]:
-    """Build each config; those that differ only in arguments of the model share Trainer and data."""
-    built: dict[Point, Experiment] = {}
-    first: dict[str, Experiment] = {}
+    """Build each config; configs that differ only in a model's arguments share Trainer and data."""
+    experiment_by_point: dict[Point, Experiment] = {}
+    experiment_by_settings: dict[str, Experiment] = {}
     for point, config in configs.items():
+        # Tasks of one class are built with the Trainer and data of the first one.
         settings = canonical({**config, "model": class_of(config["model"])})
-        if settings in first:
-            (task,) = build_tasks([config], first[settings])
-            built[point] = first[settings]._replace(task=task)
+        if settings in experiment_by_settings:
+            shared = experiment_by_settings[settings]
+            (task,) = build_tasks([config], shared)
+            experiment = shared._replace(task=task)
         else:
-            built[point] = first[settings] = experiments.build(config)
-    return built
+            experiment = experiments.build(config)
+            experiment_by_settings[settings] = experiment
+        experiment_by_point[point] = experiment
+    return experiment_by_point
 
 
 def _entry(
     run: Run, key: str, trial: TimedTask | None, machine: Mapping[str, Any]
 ) -> dict[str, Any]:
-    of = {"compared": label(run.point.get(key, "")), "point": dict(run.point), "run": run.id}
+    entry = {"compared": label(run.point.get(key, "")), "point": dict(run.point), "run": run.id}
     if trial is None:
-        return {**of, "failed": True}
+        return {**entry, "failed": True}
     return {
-        **of,
+        **entry,
         "seconds_per_update": trial.best,
         "bytes_kept": trial.bytes_kept,
         "hardware": name_of(trial.device),
@@ -117,45 +138,61 @@ def _entry(
 
 
 def state_of_machine(trials: Iterable[TimedTask]) -> dict[str, float]:
-    """Return how busy the machine was: its ``load`` average over the last minute, and its number of ``cores``.
+    """Return how busy the machine was.
 
-    For timings on the CPU also ``cpu_per_second``, the processor time of all threads per second of
-    wall time, below 1 if other programs occupied the cores.
+    Returns:
+        The ``load`` average over the last minute, and the number of ``cores``. For timings on the
+        CPU also ``cpu_per_second``, the processor time of all threads per second of wall time,
+        below 1 if other programs occupied the cores.
     """
-    timed = [trial for trial in trials if trial.device.type == "cpu"]
-    wall = sum(trial.wall for trial in timed)
-    got = {"cpu_per_second": sum(trial.cpu for trial in timed) / wall} if wall else {}
-    return {"load": os.getloadavg()[0], "cores": os.cpu_count() or 1, **got}
+    state = {"load": os.getloadavg()[0], "cores": os.cpu_count() or 1}
+
+    # Add up the timings on the CPU.
+    wall = 0.0
+    cpu = 0.0
+    for trial in trials:
+        if trial.device.type == "cpu":
+            wall += trial.wall
+            cpu += trial.cpu
+    if wall:
+        state["cpu_per_second"] = cpu / wall
+    return state
 
 
 def _timed(
     built: Mapping[Point, Experiment], rounds: int, processor: bool
 ) -> tuple[dict[Point, TimedTask], dict[Point, str]]:
-    """Return a timed trial of each experiment that does not fail, and which accidents ended others."""
+    """Return a timed trial of each experiment that does not fail, and the accidents by point."""
     trials: dict[Point, TimedTask] = {}
-    failed, accidents = set[Point](), dict[Point, str]()
+    failed: set[Point] = set()
+    accidents: dict[Point, str] = {}
+    # Each round times each point, so that a disturbance meets all points.
     start = time.monotonic()
     for number in range(rounds):
         if number > 1 and time.monotonic() - start > PATIENCE:
             break
-        for point in [point for point in built if point not in failed]:
+        for point, experiment in built.items():
+            if point in failed:
+                continue
             signals.check()
-            matmul.use(matmul_of(built[point].task))
+            matmul.use(matmul_of(experiment.task))
             try:
                 if number == 0:
-                    trials[point] = TimedTask(built[point], processor)
+                    trials[point] = TimedTask(experiment, processor)
                 trials[point].time()
-            except (
-                Exception
-            ) as error:  # third-party code may raise anything; training reports its errors
+            except Exception as error:  # of third-party code; training reports it
                 check_device(error)
                 failed.add(point)
-                accidents |= {point: described(error, 100)} if is_accident(error) else {}
-    return {point: trial for point, trial in trials.items() if point not in failed}, accidents
+                if is_accident(error):
+                    accidents[point] = described(error, 100)
+
+    for point in failed:
+        trials.pop(point, None)
+    return trials, accidents
 
 
 class TimedTask:
-    """A network and one batch, on the device and in the precision of its Trainer, whose updates are timed.
+    """Times updates of a network on one batch, on the device and in the precision of its Trainer.
 
     The network has no `SeedGlobal` hooks while it is timed, except for the updates of
     `seconds_seeded`. Durations are wall time; with ``processor`` they are processor time on the
@@ -163,23 +200,35 @@ class TimedTask:
     """
 
     def __init__(self, experiment: Experiment, processor: bool = False) -> None:
-        trainer, task = experiment.trainer, experiment.task
+        trainer = experiment.trainer
+        task = experiment.task
         assert isinstance(task, Task)
-        self.device, self.plugin = trainer.strategy.root_device, trainer.precision_plugin
+
+        # Place the task and a batch.
+        self.device = trainer.strategy.root_device
+        self.plugin = trainer.precision_plugin
         self.processor = processor and self.device.type == "cpu"
         self.task = self.plugin.convert_module(task).to(self.device).train()
         self.optimizer = task.optimizer(task.parameters())
-        placed = tuple(tensor.to(self.device) for tensor in first_batch(experiment))
-        self.batch = self.plugin.convert_input(placed)
-        self.seconds: list[float] = []
-        self.seconds_seeded: list[float] = []
+        batch = tuple(tensor.to(self.device) for tensor in first_batch(experiment))
+        self.batch = self.plugin.convert_input(batch)
+
+        # Detach the hooks. A clean pass is part of their cost if only they require it: a task that
+        # cannot measure all runs at once, or draws random numbers elsewhere, always has the pass.
         self.seeded = seeded(task)
-        shared = task.measures_all  # otherwise each task has the pass
-        others = is_random(task.network, [part for part, _ in self.seeded])
-        self._causes_clean_pass = task.clean_training_loss and shared and not others
+        seeded_parts = [part for part, _ in self.seeded]
+        draws_otherwise = is_random(task.network, seeded_parts)
+        self._causes_clean_pass = (
+            task.clean_training_loss and task.measures_all and not draws_otherwise
+        )
         for _, hooks in self.seeded:
             hooks.detach()
-        self.wall = self.cpu = 0.0
+
+        # Measure the memory, and warm up.
+        self.seconds: list[float] = []
+        self.seconds_seeded: list[float] = []
+        self.wall = 0.0
+        self.cpu = 0.0
         with self.plugin.forward_context():
             self.bytes_kept = kept_for_backward(lambda: task.loss(self.batch), task.parameters())
         for step in range(2):
@@ -191,38 +240,50 @@ class TimedTask:
         return min(self.seconds)
 
     def added(self) -> dict[str, Any]:
-        """Return what seeding global generators, with a clean pass that only it requires, adds to an update."""
+        """Return the seconds that seeding global generators adds to an update.
+
+        A clean pass that only the seeding requires is part of them.
+        """
         if not self.seeded:
             return {}
-        both = zip(in_parts(self.seconds_seeded), in_parts(self.seconds), strict=True)
+        seconds = in_parts(self.seconds)
+        seconds_seeded = in_parts(self.seconds_seeded)
+        differences = [a - b for a, b in zip(seconds_seeded, seconds, strict=True)]
         return {
             "seconds_added": min(self.seconds_seeded) - self.best,
-            "seconds_added_in_parts": [seeded - plain for seeded, plain in both],
+            "seconds_added_in_parts": differences,
         }
 
     def time(self) -> None:
-        """Time consecutive updates, and as many with what is seeded: record the fastest of each."""
+        """Time consecutive updates, then as many with the hooks; record the fastest of each."""
         self.seconds.append(self._fastest())
-        if self.seeded:
-            for part, hooks in self.seeded:
-                hooks.attach(part)
-            self.seconds_seeded.append(self._fastest(self._causes_clean_pass))
-            for _, hooks in self.seeded:
-                hooks.detach()
+        if not self.seeded:
+            return
+
+        for part, hooks in self.seeded:
+            hooks.attach(part)
+        self.seconds_seeded.append(self._fastest(self._causes_clean_pass))
+        for _, hooks in self.seeded:
+            hooks.detach()
 
     def _fastest(self, clean: bool = False) -> float:
-        """Return the fastest of consecutive updates; add up the wall time and processor time of all."""
+        """Return the fastest of consecutive updates; add their wall time and processor time."""
         wait_for(self.device)
-        got = time.process_time()
-        taken = [self.update(step, clean) for step in range(UPDATES)]
-        self.cpu += time.process_time() - got
-        self.wall += sum(taken)
-        return min(taken)
+        start = time.process_time()
+        seconds = [self.update(step, clean) for step in range(UPDATES)]
+        self.cpu += time.process_time() - start
+        self.wall += sum(seconds)
+        return min(seconds)
 
     def update(self, step: int, clean: bool = False) -> float:
-        """Run one update, with ``clean`` also the loss in evaluation mode; return its duration in seconds."""
+        """Run one update; return its duration in seconds.
+
+        With ``clean``, the update also computes the loss in evaluation mode.
+        """
         assert isinstance(self.task, Task)
         clock = time.process_time if self.processor else time.perf_counter
+
+        # The next step of the stream has other random numbers.
         start = clock()
         self.task.stream.move(0, step)
         self.optimizer.zero_grad()
@@ -238,10 +299,17 @@ class TimedTask:
 
 
 def in_parts(seconds: Sequence[float]) -> list[float]:
-    """Return the shortest duration in each fifth of the rounds, or in each of fewer than five rounds."""
+    """Return the shortest duration in each fifth of the rounds.
+
+    Fewer than five rounds have a part each.
+    """
     number = min(PARTS, len(seconds))
-    ends = [part * len(seconds) // number for part in range(number + 1)]
-    return [min(seconds[start:end]) for start, end in pairwise(ends)]
+    shortest = []
+    for part in range(number):
+        start = part * len(seconds) // number
+        end = (part + 1) * len(seconds) // number
+        shortest.append(min(seconds[start:end]))
+    return shortest
 
 
 def first_batch(experiment: Experiment) -> Batch:
@@ -251,17 +319,22 @@ def first_batch(experiment: Experiment) -> Batch:
 
 
 def kept_for_backward(forward: Callable[[], Tensor], parameters: Iterable[Tensor] = ()) -> int:
-    """Return the bytes of all tensors, except parameters, that a forward pass keeps for its backward pass."""
-    kept: dict[int, int] = {}
-    known = {p.untyped_storage().data_ptr() for p in parameters}
+    """Return the bytes of all tensors that a forward pass stores for its backward pass.
 
-    def keep(tensor: Tensor) -> Tensor:
+    Parameters do not count.
+    """
+    storages_of_parameters = {p.untyped_storage().data_ptr() for p in parameters}
+    bytes_by_storage: dict[int, int] = {}
+
+    # Autograd passes each tensor that it stores to the hook.
+    def note(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in known:
-            kept[storage.data_ptr()] = storage.nbytes()
+        address = storage.data_ptr()
+        if address not in storages_of_parameters:
+            bytes_by_storage[address] = storage.nbytes()
         return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         output = forward()
     del output
-    return sum(kept.values())
+    return sum(bytes_by_storage.values())

@@ -74,23 +74,31 @@ def _settings(run: Run, stackable: Sequence[str]) -> str:
 
 def _classes(value: Any) -> Any:
     """Return the class paths among nested values, in their places."""
-    if isinstance(value, dict):
-        classes = {
-            key: inner if key == "class_path" else _classes(inner) for key, inner in value.items()
-        }
-        return {key: inner for key, inner in classes.items() if inner} or None
-    return None
+    if not isinstance(value, dict):
+        return None
+
+    classes = {}
+    for key, inner in value.items():
+        inner_classes = inner if key == "class_path" else _classes(inner)
+        if inner_classes:
+            classes[key] = inner_classes
+    return classes or None
 
 
 def without(config: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
     """Return a config with the values of some keys replaced by 0, and objects by class paths."""
-    # Members of a stack may differ in the settings of their optimiser, but not in its class.
     copied = copy.deepcopy(dict(config))
     for key in keys:
         value = get_dotted(copied, key)
-        if value is not None:
-            kind = value.get("class_path", 0) if isinstance(value, dict) else value
-            set_dotted(copied, key, kind if isinstance(kind, str) else 0)
+        if value is None:
+            continue
+
+        # Members of a stack may differ in the settings of their optimiser, but not in its class.
+        if isinstance(value, dict):
+            value = value.get("class_path", 0)
+        if not isinstance(value, str):
+            value = 0
+        set_dotted(copied, key, value)
     return copied
 
 

@@ -25,50 +25,51 @@ _NOT_DATA = {"etc", "proc", "sys"}  # top-level folders
 _CACHES = ".cache"  # name of a folder that libraries write
 
 
-def find(runs: Sequence[Run], known: Collection[str], root: Path) -> dict[str, list[str]]:
-    """Build the parts of some runs that are not ``known``; return what their code opens, by key of the part.
+def find(runs: Sequence[Run], known_parts: Collection[str], root: Path) -> dict[str, list[str]]:
+    """Build the unknown parts of some runs; return the files that their code opens.
 
-    Parts without users' code are left out. Call it in a process that has not imported this code,
-    since Python imports a module once. Files below ``root``, the study's folder, do not count, nor
-    those that a run names.
+    Call this in a process that has not imported the code, since Python imports a module once.
+
+    Args:
+        runs: any runs of a study.
+        known_parts: keys of parts that are left out.
+        root: the study's folder, whose files do not count, nor do files that a run names.
+
+    Returns:
+        Paths by key of the part. Parts without users' code are left out.
     """
-    watch, found = _watch(), dict[str, list[str]]()
+    watch = _watch()
+    files: dict[str, list[str]] = {}
     for run in runs:
-        # Find the new parts
-        parts = {key: code_of(part) for key, part in parts_of(run.config, run.sources).items()}
-        new = {
-            key: code
-            for key, code in parts.items()
-            if code and key not in known and key not in found
-        }
-        if not new:
+        # Find the new parts.
+        code_by_part = {}
+        for key, part in parts_of(run.config, run.sources).items():
+            code = code_of(part)
+            if code and key not in known_parts and key not in files:
+                code_by_part[key] = code
+        if not code_by_part:
             continue
 
-        # Build the run
-        watch.code.update(*new.values())
-        # third-party code may raise anything, and again in its run
-        with (
-            watch.watching(),
-            suppress(Exception),
-        ):
+        # Build the run. Third-party code may raise anything, and again in its run.
+        watch.code.update(*code_by_part.values())
+        with watch.watching(), suppress(Exception):
             experiment = experiments.build(run.config)
             experiment.data.trainer = experiment.trainer
             experiments.prepare(experiment.data)
             experiment.data.setup("fit")
 
-        # Collect what was opened
-        left_out = [
-            root.resolve(),
-            *(Path(text).resolve() for text in run.sources if Path(text).exists()),
-        ]
-        for key, code in new.items():
-            opened = {path for file in code for path in watch.opened[file]}
-            found[key] = sorted(_name(path) for path in opened if _counts(path, left_out))
-    return found
+        # Collect the opened files.
+        left_out = [root.resolve()]
+        for source in run.sources:
+            if Path(source).exists():
+                left_out.append(Path(source).resolve())
+        for key, code in code_by_part.items():
+            files[key] = watch.names(code, left_out)
+    return files
 
 
 class _Watch:
-    """Notes files that are opened for reading, by the innermost file of ``code`` that is being executed."""
+    """Notes files that are opened for reading, by the innermost executed file of ``code``."""
 
     def __init__(self) -> None:
         self.code: set[str] = set()
@@ -84,12 +85,24 @@ class _Watch:
         finally:
             self._active = False
 
+    def names(self, code: Collection[str], left_out: Sequence[Path]) -> list[str]:
+        """Return the names of the data files that some files of code have opened."""
+        names = set()
+        for file in code:
+            for path in self.opened[file]:
+                if _counts(path, left_out):
+                    names.add(_name(path))
+        return sorted(names)
+
     def _note(self, event: str, arguments: tuple[Any, ...]) -> None:
+        # Only files that are opened by path, for reading.
         if not self._active or event != "open":
             return
         path, _, flags = arguments
         if isinstance(path, int) or flags & (os.O_WRONLY | os.O_RDWR):
             return
+
+        # Look for users' code among the callers, innermost first.
         frame = sys._getframe(1)
         while frame is not None:
             file = _resolved(frame.f_code.co_filename)
@@ -112,15 +125,22 @@ def _resolved(file: str) -> str:
 
 
 def _counts(path: Path, left_out: Sequence[Path]) -> bool:
-    """Return whether a file may be data: it is regular, and neither code nor installed nor in a cache."""
+    """Return whether a file may be data: neither code, nor installed, nor in a cache."""
     path = path.resolve()
+    if not path.is_file() or path.suffix in _CODE:
+        return False
+
+    # Installed files and caches are the same for every run.
     folders = [*left_out, cache_folder().resolve(), Path(sys.prefix), Path(sys.base_prefix)]
-    inside = any(path.is_relative_to(folder) for folder in folders)
-    is_special = not _NOT_DATA.isdisjoint(path.parts[1:2]) or _CACHES in path.parts
-    return path.is_file() and path.suffix not in _CODE and not inside and not is_special
+    if any(path.is_relative_to(folder) for folder in folders):
+        return False
+
+    return _NOT_DATA.isdisjoint(path.parts[1:2]) and _CACHES not in path.parts
 
 
 def _name(path: Path) -> str:
     """Return the path relative to the current folder, if the file is inside it."""
-    here = Path.cwd()
-    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+    current_folder = Path.cwd()
+    if path.is_relative_to(current_folder):
+        path = path.relative_to(current_folder)
+    return str(path)

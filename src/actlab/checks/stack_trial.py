@@ -62,7 +62,7 @@ class _Watch(Checkpoint):
     """Records what a fit computes for one run, or for each member of a stack."""
 
     def __init__(self) -> None:
-        # Weights before and after training, of each run
+        # Weights before and after training, of each run.
         self.states: list[list[dict[str, Tensor]]] = []
         self.recorded: list[list[dict[str, Tensor]]] = []  # metrics of each epoch and run
         self._begun = 0.0
@@ -77,10 +77,18 @@ class _Watch(Checkpoint):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         assert isinstance(module, Training)
-        metrics = module.latest if isinstance(module, StackedTask) else trainer.callback_metrics
-        columns = {name: torch.as_tensor(value).flatten() for name, value in metrics.items()}
-        runs = range(len(module.members))
-        self.recorded.append([{name: values[r] for name, values in columns.items()} for r in runs])
+        if isinstance(module, StackedTask):
+            metrics = module.latest
+        else:
+            metrics = trainer.callback_metrics
+
+        # Part the metrics by run.
+        metrics_of_runs: list[dict[str, Tensor]] = [{} for _ in module.members]
+        for name, value in metrics.items():
+            values = torch.as_tensor(value).flatten()
+            for r, metrics_of_run in enumerate(metrics_of_runs):
+                metrics_of_run[name] = values[r]
+        self.recorded.append(metrics_of_runs)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.states.append(_states(pl_module))
@@ -89,13 +97,18 @@ class _Watch(Checkpoint):
 def _states(module: pl.LightningModule) -> list[dict[str, Tensor]]:
     """Return a copy of the weights of each run, under their names in the task of the run."""
     if isinstance(module, StackedTask):
-        runs = [task_state(module.network, r) for r in range(len(module.members))]
+        states = [task_state(module.network, r) for r in range(len(module.members))]
     else:
-        runs = [module.state_dict()]
-    return [
-        {n: v.detach().clone() for n, v in of_run.items() if isinstance(v, Tensor)}
-        for of_run in runs
-    ]
+        states = [module.state_dict()]
+
+    copies = []
+    for state in states:
+        tensors = {}
+        for name, value in state.items():
+            if isinstance(value, Tensor):
+                tensors[name] = value.detach().clone()
+        copies.append(tensors)
+    return copies
 
 
 @threads(1)
@@ -105,12 +118,13 @@ def difference(run: Run) -> str | None:
     A network that cannot be mapped raises a MappingError. Any other exception, which may be an
     accident, becomes a TrialError.
     """
-    config, watch = _shortened(run, **DOUBLE), _Watch()
+    config = _shortened(run, **DOUBLE)
+    watch = _Watch()
     with TemporaryDirectory() as folder:
         with _trying("a stack"):
             alone = assemble([config], watch, Path(folder), stacked=False)
 
-            # Build the task once more, under a copy of the Trainer
+            # Build the task once more, under a copy of the Trainer.
             trainer, stack_watch = copy.deepcopy((alone.trainer, watch))
             (task,) = build_tasks([config], alone)
             second = Experiment(trainer, task, copy.copy(alone.data))
@@ -119,7 +133,8 @@ def difference(run: Run) -> str | None:
 
         with _trying("a run alone"):
             _train(alone, run.seed)
-    return _described(_compare(watch, stack_watch, 0, CLOSE), run)
+    reason = _compare(watch, stack_watch, 0, CLOSE)
+    return _described(reason, run)
 
 
 @threads(1)
@@ -129,19 +144,30 @@ def dependence(runs: Sequence[Run], exact: bool) -> str | None:
     If ``exact``, in any bit; else in float64, as on a GPU, whose kernels depend on the number of
     runs. A single run is tried with another seed. Raises as `difference` does.
     """
-    some = [_shortened(run, **({} if exact else DOUBLE)) for run in (runs[0], runs[-1])]
+    settings = {} if exact else DOUBLE
+    close = 0.0 if exact else CLOSE
+
+    # A single run has a second one with another seed.
+    configs = [_shortened(runs[0], **settings), _shortened(runs[-1], **settings)]
     if len(runs) == 1:
-        set_dotted(some[1], SEED, runs[0].seed + 1)
-    together = _watched(some)
-    for r, config in enumerate(some):
-        if reason := _compare(_watched([config]), together, r, 0.0 if exact else CLOSE):
+        set_dotted(configs[1], SEED, runs[0].seed + 1)
+
+    # Train both together, then each alone.
+    together = _watched(configs)
+    for r, config in enumerate(configs):
+        reason = _compare(_watched([config]), together, r, close)
+        if reason:
             return _described(reason, runs[0])
     return None
 
 
 def _described(reason: str | None, run: Run) -> str | None:
-    activation = f", with activation {label(run.activation)}" if run.activation else ""
-    return f"in a stack {reason}{activation}" if reason else None
+    if not reason:
+        return None
+    text = f"in a stack {reason}"
+    if run.activation:
+        text += f", with activation {label(run.activation)}"
+    return text
 
 
 def _shortened(run: Run, **settings: Any) -> dict[str, Any]:
@@ -186,22 +212,42 @@ def _train(experiment: Experiment, seed: int) -> None:
 
 def _compare(alone: _Watch, together: _Watch, r: int, close: float) -> str | None:
     """Return the first difference of member ``r``, in weights or metrics."""
-    if name := _first_difference(alone.states[0][0], together.states[0][r], close):
+    # Compare the weights.
+    name = _first_difference(alone.states[0][0], together.states[0][r], close)
+    if name:
         return f"initial weights differ from those of a run alone ({name})"
-    if name := _first_difference(_change(alone.states, 0), _change(together.states, r), close):
+
+    change_alone = _change(alone.states, 0)
+    change_together = _change(together.states, r)
+    name = _first_difference(change_alone, change_together, close)
+    if name:
         return f"weights differ from those of a run alone after some updates ({name})"
-    for (of_run,), of_stack in zip(alone.recorded, together.recorded, strict=True):
-        for name in sorted(of_run.keys() | of_stack[r].keys()):
-            if name not in of_run or name not in of_stack[r]:
-                return f"{name} is {'not recorded' if name in of_run else 'recorded in addition'}"
-            if _first_difference({name: of_run[name]}, {name: of_stack[r][name]}, close):
-                return f"{name} is {of_stack[r][name]:.9g}, alone {of_run[name]:.9g}"
+
+    # Compare the metrics of each epoch.
+    for (metrics_alone,), metrics_together in zip(alone.recorded, together.recorded, strict=True):
+        difference = _first_difference_of_metrics(metrics_alone, metrics_together[r], close)
+        if difference:
+            return difference
+    return None
+
+
+def _first_difference_of_metrics(
+    alone: Mapping[str, Tensor], member: Mapping[str, Tensor], close: float
+) -> str | None:
+    for name in sorted(alone.keys() | member.keys()):
+        if name not in member:
+            return f"{name} is not recorded"
+        if name not in alone:
+            return f"{name} is recorded in addition"
+        if _first_difference({name: alone[name]}, {name: member[name]}, close):
+            return f"{name} is {member[name]:.9g}, alone {alone[name]:.9g}"
     return None
 
 
 def _change(states: Sequence[Sequence[Mapping[str, Tensor]]], r: int) -> dict[str, Tensor]:
     """Return the change of a run's weights by training."""
-    before, after = (of_runs[r] for of_runs in states)
+    before = states[0][r]
+    after = states[1][r]
     return {name: value.double() - before[name] for name, value in after.items() if name in before}
 
 
@@ -209,15 +255,22 @@ def _first_difference(
     alone: Mapping[str, Tensor], member: Mapping[str, Tensor], close: float
 ) -> str | None:
     """Return the first tensor that is missing or differs, relative to the largest value of all."""
-    if missing := alone.keys() ^ member.keys():
+    missing = alone.keys() ^ member.keys()
+    if missing:
         return min(missing)
-    largest = max(
-        (float(v.double().abs().max().nan_to_num()) for v in alone.values() if v.numel()),
-        default=0.0,
-    )
+
+    # The largest value sets the tolerance.
+    largest = 0.0
+    for value in alone.values():
+        if value.numel():
+            size = value.double().abs().max().nan_to_num()
+            largest = max(largest, float(size))
+    options: Any = {"rtol": close, "atol": close * max(largest, close), "equal_nan": True}
+
     for name, value in alone.items():
-        options: Any = {"rtol": close, "atol": close * max(largest, close), "equal_nan": True}
-        other = member[name].double()
-        if value.shape != other.shape or not torch.allclose(other, value.double(), **options):
+        member_value = member[name].double()
+        if value.shape != member_value.shape:
+            return name
+        if not torch.allclose(member_value, value.double(), **options):
             return name
     return None

@@ -1,4 +1,4 @@
-"""Trial of state: does a network hold all it needs, so that a resumed run computes the same?
+"""Trial of state: does a resumed run compute the same, from what its network holds?
 
 A second build takes over the state dict of the first after a training step, and both are called
 again. State that users' code keeps outside instances does not pass from job to job: each job has a
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,79 +27,101 @@ from actlab.studies.plan import Run
 from actlab.tasks import Task
 from actlab.tasks.evaluation import Batch
 
-Seen = dict[str, str]
-"""Digests of what calls of a network take and return, in the order of the calls, by a text."""
+Digests = dict[str, str]
+"""Digests of inputs and outputs of calls of a network, in the order of the calls, by a text."""
 
 
 def tried(run: Run, experiment: Experiment, batch: Batch | None) -> tuple[str | None, str]:
-    """Return a message for a trainable parameter that two builds of an activation share, or None, and a line.
+    """Try two builds of a run, which share the Trainer and the data of its ``experiment``.
 
-    The line, which may be empty, names what a checkpoint would lack; without a ``batch`` this is
-    not tried. The builds share the Trainer and the data of an ``experiment`` of the run.
+    Returns:
+        A message for a trainable parameter that two builds of an activation share, or None; and a
+        line, which may be empty, that names what a checkpoint would lack. Without a ``batch`` the
+        line is empty.
 
     Raises:
         ActlabError: if the builds share a parameter outside their activations.
     """
     if isinstance(experiment.task, Task):
-        builds: list[Any] = [*build_tasks([run.config] * 2, experiment)]
+        tasks: list[Any] = [*build_tasks([run.config] * 2, experiment)]
     else:
-        builds = [experiments.build(run.config).task for _ in range(2)]
-    first, second = builds
-    for activation, later in zip(
-        getattr(first, "activations", ()), getattr(second, "activations", ()), strict=True
-    ):
-        if fault := shared_parameter(activation, later):
+        tasks = [experiments.build(run.config).task for _ in range(2)]
+    task, resumed = tasks
+
+    # No parameter is shared, by activations or by the rest of the network.
+    activations = getattr(task, "activations", ())
+    resumed_activations = getattr(resumed, "activations", ())
+    for activation, resumed_activation in zip(activations, resumed_activations, strict=True):
+        fault = shared_parameter(activation, resumed_activation)
+        if fault:
             return fault, ""
-    if fault := shared_parameter(first, second):
+    fault = shared_parameter(task, resumed)
+    if fault:
         raise ActlabError(f"the network: {fault}. Nothing is trained")
-    if batch is None or not isinstance(first, Task) or not isinstance(second, Task):
+
+    if batch is None or not isinstance(task, Task) or not isinstance(resumed, Task):
         return None, ""
-    return None, _forgotten(first, second, batch)
+    return None, _forgotten(task, resumed, batch)
 
 
 def _forgotten(task: Task, resumed: Task, batch: Batch) -> str:
-    """Return a line if a task with the state dict of another one computes other values, else nothing."""
-    _calls(task, batch)
+    """Return a line if a task with another's state dict computes other values, else nothing."""
+    # A first call changes the state, as a training step does.
+    _digests(task, batch)
     resumed.load_state_dict(copy.deepcopy(task.state_dict()))
-    before, after = _calls(task, batch), _calls(resumed, batch)
-    differing = [key for key in {**before, **after} if before.get(key) != after.get(key)]
+
+    # Compare the calls of both tasks.
+    digests = _digests(task, batch)
+    resumed_digests = _digests(resumed, batch)
+    differing = []
+    for key in {**digests, **resumed_digests}:
+        if digests.get(key) != resumed_digests.get(key):
+            differing.append(key)
     if not differing:
         return ""
 
+    # Name the activation, or the network.
     site = differing[0].partition(" ")[0]
-    holder = task.sites.get(site, task.network)
-    where = f" (network.{site})" if site in task.sites else ""
+    if site in task.sites:
+        name = f"{type(task.sites[site]).__name__} (network.{site})"
+    else:
+        name = type(task.network).__name__
     return (
-        f"{type(holder).__name__}{where} changes in a training step what no checkpoint keeps: a resumed run "
-        "computes other values. Register it as a buffer (register_buffer) or return it from get_extra_state.\n"
+        f"{name} changes in a training step what no checkpoint keeps: a resumed run computes other "
+        "values. Register it as a buffer (register_buffer) or return it from get_extra_state.\n"
     )
 
 
-def _calls(task: Task, batch: Batch) -> Seen:
+def _digests(task: Task, batch: Batch) -> Digests:
     """Return digests of inputs and outputs of each activation, and of the loss, in both modes."""
-    seen: Seen = {}
+    digests: Digests = {}
 
+    # Watch each activation.
     def note(site: str, activation: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-        seen[f" input of {site}, {activation.training}"] = _digest(inputs[0])
-        seen[f"{site} output, {activation.training}"] = _digest(output)
+        digests[f" input of {site}, {activation.training}"] = _digest(inputs[0])
+        digests[f"{site} output, {activation.training}"] = _digest(output)
 
-    hooks = [
-        activation.register_forward_hook(lambda *called, site=site: note(site, *called))
-        for site, activation in task.sites.items()
-    ]
+    hooks = []
+    for site, activation in task.sites.items():
+        hooks.append(activation.register_forward_hook(partial(note, site)))
+
+    # Compute the loss in training, then in evaluation.
     try:
         for training in (True, False):
             with own_generators(0), calling():
-                seen[f" loss, {training}"] = _digest(task.train(training).loss(batch))
+                loss = task.train(training).loss(batch)
+                digests[f" loss, {training}"] = _digest(loss)
     except Exception as error:  # third-party code may raise anything
-        seen[" error"] = described(error)
+        digests[" error"] = described(error)
+
     for hook in hooks:
         hook.remove()
-    return seen
+    return digests
 
 
 def _digest(value: Any) -> str:
     if not isinstance(value, Tensor):
         return repr(value)
-    content = value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+    numbers = value.detach().cpu().contiguous().flatten()
+    content = numbers.view(torch.uint8).numpy().tobytes()
     return hashlib.blake2b(content, digest_size=8).hexdigest()

@@ -103,7 +103,7 @@ def remaining(folder: StudyFolder, helper: Worker | Inline, rounds: int) -> floa
     # Later stages train one setting of each group, with their own seeds and length
     for stage in later_stages:
         one_seed = replace(stage, seeds=stage.seeds[:1])
-        for group in groups(opening.whole(study, one_seed)):
+        for group in groups(opening.grid_of(study, one_seed)):
             total += timing.seconds_of(group.settings[0].runs[:1]) * len(stage.seeds)
     return total
 

@@ -145,18 +145,10 @@ class CommandLine(ActlabCLI):
             if section != "trainer":
                 complete(section, values)
 
-        # Say which values are replaced
-        for path, keys in self.dropped.items():
-            print(f"note: {path} does not accept {', '.join(keys)}: left out", file=sys.stderr)
-        for note in sections.replaced_seeds(config.as_dict(), config[sections.SEED]):
-            print(f"note: {note}", file=sys.stderr)
-
-        # Print the config, and nothing else
+        # Print what differs from the config, or the config and nothing else
+        self._print_notes()
         if self.print_form is not None:
-            printed = self.plain_config()
-            if self.print_form:
-                printed = without_null(printed)
-            print(written(printed), end="")
+            self._print_config(self.print_form)
             parser.exit()
 
         # Find the run's folder and its checkpoint
@@ -169,6 +161,20 @@ class CommandLine(ActlabCLI):
         if self.stores:
             self._set_up_loggers(Path(root).name, plain_config)
         self._read_checkpoint()
+
+    def _print_notes(self) -> None:
+        """Say which values of the config are left out or replaced."""
+        for path, keys in self.dropped.items():
+            print(f"note: {path} does not accept {', '.join(keys)}: left out", file=sys.stderr)
+        for note in sections.replaced_seeds(self.config.as_dict(), self.config[sections.SEED]):
+            print(f"note: {note}", file=sys.stderr)
+
+    def _print_config(self, form: str) -> None:
+        """Print the resolved config; without null values unless ``form`` is empty."""
+        printed = self.plain_config()
+        if form:
+            printed = without_null(printed)
+        print(written(printed), end="")
 
     def plain_config(self) -> dict[str, Any]:
         """Return the resolved config, without seeds and shapes that the other values determine."""
@@ -233,7 +239,7 @@ class CommandLine(ActlabCLI):
 
         # Read the recorded model, which may only name code that the config names too
         try:
-            model = admitted(trained, "", said=texts(self.given), only=("model",))
+            model = admitted(trained, "", user_texts=texts(self.given), only=("model",))
         except UntrustedError as error:
             value = get_dotted(dict(self.given), error.key)
             raise self._difference(error.key, value, error.value, path) from error

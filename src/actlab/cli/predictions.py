@@ -125,12 +125,7 @@ def rows(
         parts = prediction
     leading = next(iter(parts.values()))
     for part in parts.values():
-        if not isinstance(part, Tensor) or part.dim() == 0 or len(part) != len(leading):
-            raise ActlabError(
-                f"a prediction of type {type(part).__name__} does not fit a table: let "
-                "predict_step return a tensor whose first dimension is the batch, or a dictionary "
-                "of such tensors"
-            )
+        _check_part(part, leading)
 
     # Number the samples
     size = len(leading)
@@ -145,14 +140,10 @@ def rows(
         class_names = classes
 
     # Add the labels
-    label = None
     if isinstance(batch, list | tuple) and len(batch) > 1:
         label = batch[1]
-    if isinstance(label, Tensor) and label.shape[:1] == (size,):
-        cells |= columns("label", label)
-        if class_names and label.dim() == 1:
-            name_by_number = dict(enumerate(class_names))  # a label of padding has no name
-            cells["label_class"] = [name_by_number.get(number) for number in label.tolist()]
+        if isinstance(label, Tensor) and label.shape[:1] == (size,):
+            cells |= _label_columns(label, class_names)
 
     # Add the most probable class
     if has_classes:
@@ -166,6 +157,25 @@ def rows(
     for key, part in parts.items():
         cells |= columns(str(key), part, class_names)
     return pd.DataFrame(cells)
+
+
+def _check_part(part: Any, leading: Any) -> None:
+    """Raise an ActlabError if a part of a prediction is not a tensor as long as the leading one."""
+    if not isinstance(part, Tensor) or part.dim() == 0 or len(part) != len(leading):
+        raise ActlabError(
+            f"a prediction of type {type(part).__name__} does not fit a table: let "
+            "predict_step return a tensor whose first dimension is the batch, or a dictionary "
+            "of such tensors"
+        )
+
+
+def _label_columns(label: Tensor, class_names: Sequence[str] | None) -> dict[str, Any]:
+    """Return labels ``(B, …)`` as columns, and the names of their classes where they have any."""
+    cells = dict(columns("label", label))
+    if class_names and label.dim() == 1:
+        name_by_number = dict(enumerate(class_names))  # a label of padding has no name
+        cells["label_class"] = [name_by_number.get(number) for number in label.tolist()]
+    return cells
 
 
 def columns(name: str, values: Tensor, names: Sequence[str] | None = None) -> Mapping[str, Any]:

@@ -21,6 +21,7 @@ from actlab.scoreboard import definition, scores, sentences
 from actlab.scoreboard.planning import PlannedTask, named_tasks, planned
 from actlab.scoreboard.tables import DataName
 from actlab.stages import opening
+from actlab.studies.plan import Study
 from actlab.studies.reading import ACTIVATION_FORMS, activation
 from actlab.studies.study_folder import StudyFolder
 
@@ -97,16 +98,10 @@ def main(argv: Sequence[str]) -> int:
     for line in left_out:
         print(line)
 
-    # Check them, and estimate their time
+    # Compare an estimate of their time with the limit
     start = time.monotonic()
     limit = args.minutes * 60
-    studies = [plan.study for plan in plans.values()]
-    with Worker() as worker:  # one for all studies, which have the same activations
-        for study in studies:
-            worker.call(configs.check, study)
-        seconds = estimates.timed(studies, args.runs_dir, worker)
-
-    # Compare the estimate with the limit
+    seconds = _estimate([plan.study for plan in plans.values()], args.runs_dir)
     cores = os.cpu_count() or 1
     total = sum(seconds.values())
     idle = f"{duration(total / cores)} on {plural(cores, 'idle core')}"
@@ -138,6 +133,14 @@ def main(argv: Sequence[str]) -> int:
     elif tables:
         show(tables, args.runs_dir)
     return 1 if failed else 0
+
+
+def _estimate(studies: Sequence[Study], folder: Path) -> dict[str, float]:
+    """Check the configs of studies, and return the seconds that each takes, by name."""
+    with Worker() as worker:  # one for all studies, which have the same activations
+        for study in studies:
+            worker.call(configs.check, study)
+        return estimates.timed(studies, folder, worker)
 
 
 def check_minutes(limit: float, elapsed: float, seconds: Mapping[str, float]) -> None:

@@ -17,7 +17,8 @@ from actlab.cli.loggers import NAMES, logger_factory, unlogged
 from actlab.cli.parser import Parser
 from actlab.cli.study_clean import clean
 from actlab.cli.study_state import show_plan, show_status
-from actlab.engines.running import Engine, check, ignored, run
+from actlab.engines.ignored_runs import ignored
+from actlab.engines.running import Engine, check, run
 from actlab.engines.workers import Worker
 from actlab.errors import ActlabError
 from actlab.stages import opening

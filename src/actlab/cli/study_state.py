@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from actlab.analysis.wording import duration, plural
 from actlab.cli import estimates
-from actlab.engines.running import ignored
+from actlab.engines.ignored_runs import ignored
 from actlab.stages import opening
 from actlab.studies.locks import is_held
 from actlab.studies.plan import Run, Study

@@ -181,7 +181,7 @@ def _searching(
         fresh_seeds = [start + number for number in seed_list(fresh_seeds)]
 
     # Keep what the file says, except what is about its own comparison
-    values_of_file = schema.given(file)
+    values_of_file = schema.stated(file)
     values_of_file.pop("published", None)
     values_of_file.pop("notes", None)
     select = dict(values_of_file.get("select", {}))

@@ -73,7 +73,7 @@ def admitted(
     recorded: Any,
     remedy: str,
     trust: bool = False,
-    said: Iterable[str] = (),
+    user_texts: Iterable[str] = (),
     only: Collection[str] = tuple(SECTIONS),
 ) -> dict[str, Any]:
     """Return the training record of a file as a config: seed, sections, and arguments in `TRAINER`.
@@ -82,12 +82,12 @@ def admitted(
         recorded: the record.
         remedy: how the user allows code, for the `UntrustedError`.
         trust: whether the record may name any code.
-        said: what the user named, which the record may name, too.
+        user_texts: what the user named, which the record may name, too.
         only: the sections that are returned.
     """
     if not isinstance(recorded, Mapping) or not isinstance(recorded.get("trainer", {}), Mapping):
         raise _malformed("model and data")
-    reading = _Reading(remedy, trust, frozenset(said))
+    reading = _Reading(remedy, trust, frozenset(user_texts))
     config: dict[str, Any] = {SEED: recorded.get(SEED, 0)}
 
     # Model and data
@@ -121,19 +121,23 @@ class _Reading:
 
     remedy: str
     trust: bool
-    said: frozenset[str]
+    user_texts: frozenset[str]
 
-    def check(self, value: Any, wanted: Any, key: str) -> None:
+    def check(self, value: Any, annotation: Any, key: str) -> None:
+        """Raise an error if a value at a config key names code that a record may not name."""
+        # Objects and containers
         if isinstance(value, Mapping) and OBJECT & value.keys():
             self._check_object(value, key)
         elif isinstance(value, Mapping):
             for name, item in value.items():
-                self.check(item, inner_type(wanted, name), f"{key}.{name}")
+                self.check(item, inner_type(annotation, name), f"{key}.{name}")
         elif isinstance(value, list | tuple):
             for item in value:
-                self.check(item, inner_type(wanted), key)
+                self.check(item, inner_type(annotation), key)
+
+        # Single values
         elif isinstance(value, str):
-            self._check_text(value, wanted, key)
+            self._check_text(value, annotation, key)
         elif type(value) not in PLAIN:
             raise _malformed(key)
 
@@ -148,10 +152,10 @@ class _Reading:
         more = {name: value[name] for name in value.keys() - OBJECT}
         self.check(more, Any, key)
 
-    def _check_text(self, value: str, wanted: Any, key: str) -> None:
+    def _check_text(self, value: str, annotation: Any, key: str) -> None:
         # If more than a text is accepted, the parser imports paths and reads YAML in texts. If an
         # object is accepted, it takes a bare word for the name of any imported class.
-        options = kinds(wanted)
+        options = kinds(annotation)
         names_object = any(is_callable(option) or any(classes_in(option)) for option in options)
         is_word = _WORD.fullmatch(value) and not names_object
         if not (options <= {*PLAIN} or is_word):
@@ -161,15 +165,17 @@ class _Reading:
         """Return the class at an import path, or Any for anything else that the user allows."""
         if not isinstance(path, str):
             raise UntrustedError(key, path, self.remedy)
-        if self.trust or path in self.said:
+        # Code that the user allows
+        if self.trust or path in self.user_texts:
             is_dotted = "." in path and all(map(str.isidentifier, path.split(".")))
             return locate(path) if is_dotted else Any
 
+        # A class of the modules in `NAMES`, whose base class the parser checks
         dotted = import_path(path) or path
-        owner = locate(dotted) if _is_in(dotted, (*NAMES, "torchmetrics")) else None
-        # The parser checks its base class
-        if inspect.isclass(owner) and _is_in(owner.__module__, NAMES):
-            return owner
+        if _is_in(dotted, (*NAMES, "torchmetrics")):
+            owner = locate(dotted)
+            if inspect.isclass(owner) and _is_in(owner.__module__, NAMES):
+                return owner
         raise UntrustedError(key, path, self.remedy)
 
 

@@ -27,7 +27,11 @@ def limited(loader: Any, limit: int | float, key: str) -> Iterator[Any]:
     if limit == 1.0 and isinstance(limit, float):
         return iter(loader)
 
-    number = limit if isinstance(limit, int) else int(limit * len(loader))
+    # At least one batch
+    if isinstance(limit, int):
+        number = limit
+    else:
+        number = int(limit * len(loader))
     if number == 0:
         raise ActlabError(
             f"{key} {limit}: less than one of {len(loader)} batches; "

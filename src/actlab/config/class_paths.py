@@ -46,7 +46,9 @@ _BARE = {
 
 def class_of(value: Any) -> Any:
     """Return the class path in a section of a config: an entry, or the value itself."""
-    return value.get("class_path") if isinstance(value, Mapping) else value
+    if isinstance(value, Mapping):
+        return value.get("class_path")
+    return value
 
 
 def import_path(text: str) -> str | None:
@@ -63,7 +65,9 @@ def import_path(text: str) -> str | None:
         file = Path(os.path.relpath(resolved(source)))
         module = ".".join(file.with_suffix("").parts)
     dotted = f"{module}.{name}"
-    return dotted if colon and all(part.isidentifier() for part in dotted.split(".")) else None
+    if not colon or not all(map(str.isidentifier, dotted.split("."))):
+        return None
+    return dotted
 
 
 def with_import_paths(value: Any, key: str = "") -> Any:
@@ -78,22 +82,28 @@ def with_import_paths(value: Any, key: str = "") -> Any:
     >>> with_import_paths({"model.network": "./mine.py:Net"})
     {'model.network': 'mine.Net'}
     """
+    # Nested values
     if isinstance(value, Mapping):
-        found = {}
+        changed = {}
         for name, inner in value.items():
             if isinstance(inner, str | Mapping | list | tuple):
-                below = key if name == "init_args" else f"{key}.{name}".removeprefix(".")
-                inner = with_import_paths(inner, below)
-            found[name] = inner
-        return found
-
+                inner_key = key
+                if name != "init_args":
+                    inner_key = f"{key}.{name}".removeprefix(".")
+                inner = with_import_paths(inner, inner_key)
+            changed[name] = inner
+        return changed
     if isinstance(value, list | tuple):
         return [with_import_paths(inner, key) for inner in value]
     if not isinstance(value, str):
         return value
+
+    # A bare name
     bare = _BARE.get((key.removesuffix(".class_path"), value))
     if bare is not None:
         return bare
+
+    # A class, named as an activation is
     if short(key) != "class_path" and key.rstrip("+") not in CLASSES:
         return value
 

@@ -19,9 +19,8 @@ from actlab.config.paths import get_dotted
 from actlab.config.values import as_number, mapped
 from actlab.storage import contents
 
-NUMERICS = (
-    3  # of actlab's own code: increased when equal settings give different results than before
-)
+# Of actlab's code: increased when equal settings give different results than before
+NUMERICS = 3
 NUMERICS_OF_OTHERS = 2  # the same for runs whose model or data is not in `ACTLAB`
 NUMERICS_OF_METRICS = 2  # the same for runs with metrics of torchmetrics
 DIGITS = 16  # length of an identity in names
@@ -105,7 +104,11 @@ def counted(config: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str, 
     """Return the part of a complete config that affects results, with values in canonical form."""
     is_model = str(class_of(config.get("model"))) in ACTLAB["model"]
     is_data = str(class_of(config.get("data"))) in ACTLAB["data"]
-    data = _without_reading(config) if is_data else config.get("data") or {}
+    data = config.get("data") or {}
+    if is_data:
+        data = _without_reading(config)
+
+    # The Trainer
     trainer = config.get("trainer") or {}
     if isinstance(trainer, Mapping):
         left_out = NOT_COUNTED
@@ -118,8 +121,8 @@ def counted(config: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str, 
             if key in BATCHES and type(value) is int and value == 1:
                 trainer[key] = "one batch"
 
-    whole = {**config, "data": data, "trainer": trainer}
-    canonical: dict[str, Any] = mapped(whole, partial(_canonical, sources=sources))
+    counts = {**config, "data": data, "trainer": trainer}
+    canonical: dict[str, Any] = mapped(counts, partial(_canonical, sources=sources))
     return canonical
 
 
@@ -155,23 +158,31 @@ def _canonical(value: Any, sources: Mapping[str, str]) -> Any:
 
 
 def sources_of(
-    config: Mapping[str, Any], known: dict[str, str | None] | None = None
+    config: Mapping[str, Any], contents_by_key: dict[str, str | None] | None = None
 ) -> dict[str, str]:
     """Return digests of the files, folders and modules outside actlab that a config names.
 
-    Those in ``known``, None for other texts, are not computed again; new ones are added to it.
+    Digests in ``contents_by_key``, None for other texts, are not computed again; new ones are
+    added to it.
     """
-    if known is None:
-        known = {}
-    digests = {}
+    if contents_by_key is None:
+        contents_by_key = {}
+
+    # Texts of the data, where a plain word may name a folder
     data = _without_reading(config)
-    named = set(contents.texts(data.get("init_args") if isinstance(data, Mapping) else data))
+    arguments = data
+    if isinstance(data, Mapping):
+        arguments = data.get("init_args")
+    data_texts = set(contents.texts(arguments))
+
+    digests = {}
     trainer = _without(config.get("trainer") or {}, NOT_COUNTED)
     for text in contents.texts({**config, "data": data, "trainer": trainer}):
-        key = f"data {text}" if text in named else text
-        if key not in known:  # a large folder takes minutes to read
-            known[key] = contents.content_of(text, text in named)
-        content = known[key]
+        of_data = text in data_texts
+        key = f"data {text}" if of_data else text
+        if key not in contents_by_key:  # a large folder takes minutes to read
+            contents_by_key[key] = contents.content_of(text, of_data)
+        content = contents_by_key[key]
         if content:
             digests[text] = content
     return digests

@@ -29,15 +29,19 @@ def label(value: Any, full: bool = False) -> str:
 
     # Text
     if isinstance(value, str):
-        importable = None if full else _IMPORTABLE.fullmatch(value)
-        return importable[1] if importable else value
+        importable = _IMPORTABLE.fullmatch(value)
+        if full or not importable:
+            return value
+        return importable[1]
     if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) >= 1e6:
         return str(value)
 
     # Numbers, in full only if no digit is lost
     short = f"{value:g}"
     is_exact = type(value) is float and float(short) == value
-    return str(value) if full and not is_exact else short
+    if full and not is_exact:
+        return str(value)
+    return short
 
 
 def _named_object(value: Mapping[str, Any], full: bool) -> dict[str, Any]:
@@ -57,7 +61,9 @@ def _label_with_arguments(value: Mapping[str, Any], full: bool) -> str:
     for key, argument in value.items():
         if key != "name":
             arguments.append(f"{key}={label(argument, full)}")
-    return f"{name}({', '.join(arguments)})" if arguments else name
+    if not arguments:
+        return name
+    return f"{name}({', '.join(arguments)})"
 
 
 def in_full(value: Any) -> str:
@@ -81,8 +87,9 @@ def printer(values: Iterable[Any]) -> Callable[[Any], str]:
 
     def write(value: Any) -> str:
         short = label(value)
-        is_ambiguous = len(texts_by_label.get(short, ())) > 1
-        return in_full(value) if is_ambiguous else short
+        if len(texts_by_label.get(short, ())) > 1:
+            return in_full(value)
+        return short
 
     return write
 
@@ -93,9 +100,10 @@ def printers(points: Iterable[Mapping[str, Any]]) -> Callable[[str, Any], str]:
     for point in points:
         for key, value in point.items():
             values.setdefault(key, []).append(value)
-    by_key = {key: printer(listed) for key, listed in values.items()}
+    printer_by_key = {key: printer(listed) for key, listed in values.items()}
 
     def write(key: str, value: Any) -> str:
-        return by_key[key](value) if key in by_key else label(value)
+        write_value = printer_by_key.get(key, label)
+        return write_value(value)
 
     return write

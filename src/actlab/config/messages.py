@@ -45,29 +45,33 @@ _RESTORING = (
 
 
 @contextmanager
-def one_line_errors(given: Mapping[str, Any] | None = None) -> Iterator[None]:
+def one_line_errors(stated: Mapping[str, Any] | None = None) -> Iterator[None]:
     """Convert errors of the parser and of Lightning about bad input to `ActlabError`.
 
-    Chained errors are unwrapped. If the parser rejects the config ``given``, the error names the
+    Chained errors are unwrapped. If the parser rejects the config ``stated``, the error names the
     first value that is not accepted.
     """
     try:
         yield
+
+    # The parser
     except ArgumentError as error:
         mistaken = bad_input(error)
-        if mistaken is None and given:
-            mistaken = mistake_in(given)
+        if mistaken is None and stated:
+            mistaken = mistake_in(stated)
         raise (mistaken or innermost(error)) from error
+
+    # Lightning and third-party classes
     except ActlabError:
         raise
     except Exception as error:
         expected = (MisconfigurationException, ValueError, TypeError)
-        found = None
+        converted = None
         if isinstance(error, expected) or _of_callback(error):
-            found = bad_input(error)
-        found = found or unrestored(error)
-        if found:
-            raise found from error
+            converted = bad_input(error)
+        converted = converted or unrestored(error)
+        if converted:
+            raise converted from error
         raise
 
 
@@ -77,75 +81,82 @@ def innermost(error: ArgumentError) -> ActlabError:
     return ActlabError(one_line(cause))
 
 
-def mistake_in(given: Mapping[str, Any]) -> ActlabError | None:
+def mistake_in(stated: Mapping[str, Any]) -> ActlabError | None:
     """Return an error for the first value of a config that its class does not accept, or None."""
-    trainer, mistaken = given.get("trainer"), None
+    trainer, mistaken = stated.get("trainer"), None
     if isinstance(trainer, Mapping):
         path = "pytorch_lightning.Trainer"
         mistaken = _mistake_in_arguments(trainer, pl.Trainer, path, "trainer", ())
 
     for name, base in sections.SECTIONS.items():
-        passed = ("seed", *sections.linked_shapes(given))
-        mistaken = mistaken or mistake(given.get(name), base, name, passed=passed)
+        passed = ("seed", *sections.linked_shapes(stated))
+        mistaken = mistaken or mistake(stated.get(name), base, name, passed=passed)
     return mistaken
 
 
 def mistake(
-    value: Any, wanted: Any, where: str, owner: str = "", passed: tuple[str, ...] = ()
+    value: Any, annotation: Any, location: str, owner: str = "", passed: tuple[str, ...] = ()
 ) -> ActlabError | None:
     """Return an error for a value at a config key that its annotation does not accept, or None.
 
     Classes that the value names are looked into, by their signatures. ``owner`` takes the value as
     an argument; the arguments ``passed`` of the value's own class come from elsewhere.
     """
-    bases, options = tuple(classes_in(wanted)), kinds(wanted)
+    bases, options = tuple(classes_in(annotation)), kinds(annotation)
 
     # An object
     if isinstance(value, str) and bases and not options & {str, int, float, Any}:
         value = {"class_path": value}
     if isinstance(value, Mapping) and "class_path" in value and bases:
-        return _mistake_in_object(value, wanted, where, passed)
+        return _mistake_in_object(value, annotation, location, passed)
 
     # A container of objects
-    inner = inner_type(wanted)
+    inner = inner_type(annotation)
     if any(classes_in(inner)):
-        for key, item in _items(value, where):
-            error = mistake(item, inner, key, owner) if isinstance(item, Mapping | str) else None
-            if error:
-                return error
+        for key, item in _items(value, location):
+            if isinstance(item, Mapping | str):
+                error = mistake(item, inner, key, owner)
+                if error:
+                    return error
 
     # A plain value
-    if Any in options or _is_accepted(value, wanted):
+    if Any in options or _is_accepted(value, annotation):
         return None
     if isinstance(value, Mapping) and bases:
         return ActlabError(
-            f"{where} has arguments but no class: give its class path first, as "
+            f"{location} has arguments but no class: give its class path first, as "
             "{class_path: …, init_args: …}"
         )
-    expected = formatannotation(wanted).replace("typing.", "")
-    message = f"{where} {value!r}: {owner} expects {expected}"
-    if isinstance(value, bool | int | float) and str in options:
+    return _wrong_type(value, annotation, location, owner)
+
+
+def _wrong_type(value: Any, annotation: Any, location: str, owner: str) -> ActlabError:
+    expected = formatannotation(annotation).replace("typing.", "")
+    message = f"{location} {value!r}: {owner} expects {expected}"
+
+    # Words such as yes and 1.10, which YAML does not read as text
+    if isinstance(value, bool | int | float) and str in kinds(annotation):
         text = str(value)
         if isinstance(value, bool):
             text = "yes" if value else "no"
-        name = where.rpartition(".")[2]
+        name = location.rpartition(".")[2]
         message += f'. Put text in quotes: {name}: "{text}"'
     return ActlabError(message)
 
 
-def _items(value: Any, where: str) -> list[tuple[str, Any]]:
+def _items(value: Any, location: str) -> list[tuple[str, Any]]:
     """Return the values in a list or mapping, each with its config key."""
     if isinstance(value, list):
-        return [(where, item) for item in value]
+        return [(location, item) for item in value]
     if isinstance(value, Mapping):
-        return [(f"{where}.{name}", item) for name, item in value.items()]
+        return [(f"{location}.{name}", item) for name, item in value.items()]
     return []
 
 
-def _is_accepted(value: Any, wanted: Any) -> bool:
+def _is_accepted(value: Any, annotation: Any) -> bool:
     parser = ArgumentParser(exit_on_error=False)
     try:
-        parser.add_argument("--value", type=wanted)
+        parser.add_argument("--value", type=annotation)
         parser.parse_object({"value": copy.deepcopy(value)})  # which it changes
     except (ArgumentError, ValueError) as error:
         return isinstance(error, ValueError)  # an annotation that the parser ignores
@@ -153,51 +164,54 @@ def _is_accepted(value: Any, wanted: Any) -> bool:
 
 
 def _mistake_in_object(
-    value: Mapping[str, Any], wanted: Any, where: str, passed: tuple[str, ...]
+    value: Mapping[str, Any], annotation: Any, location: str, passed: tuple[str, ...]
 ) -> ActlabError | None:
     path, arguments = value["class_path"], value.get("init_args") or {}
     misplaced = [key for key in value if key not in SPEC]
     if misplaced:
-        return ActlabError(f"{where}.{misplaced[0]} is next to class_path: put it under init_args")
+        key = f"{location}.{misplaced[0]}"
+        return ActlabError(f"{key} is next to class_path: put it under init_args")
     if not isinstance(path, str):
-        return ActlabError(f"{where}.class_path {path!r}: give the import path of a class, as text")
+        key = f"{location}.class_path"
+        return ActlabError(f"{key} {path!r}: give the import path of a class, as text")
     if not isinstance(arguments, Mapping):
-        return ActlabError(f"{where}.init_args {arguments!r}: give a mapping of names to values")
+        return ActlabError(f"{location}.init_args {arguments!r}: give a mapping of names to values")
 
-    bases = tuple(classes_in(wanted))
+    bases = tuple(classes_in(annotation))
     try:
-        owner = find(path, bases, where)
+        owner = find(path, bases, location)
     except ActlabError as error:
         return error
 
     # A factory gets its first arguments from its caller
-    for option in filter(is_callable, kinds(wanted)):
+    for option in filter(is_callable, kinds(annotation)):
         arguments_passed = next(iter(get_args(option)), None)
-        number = len(arguments_passed) if isinstance(arguments_passed, list) else 0
-        names = parameters(module_class(owner, number)) or ()
-        passed += tuple(names)[:number]
-    return _mistake_in_arguments(arguments, owner, path, where, passed)
+        if isinstance(arguments_passed, list):
+            number = len(arguments_passed)
+            names = parameters(module_class(owner, number)) or ()
+            passed += tuple(names)[:number]
+    return _mistake_in_arguments(arguments, owner, path, location, passed)
 
 
 def _mistake_in_arguments(
-    given: Mapping[str, Any], owner: Any, path: str, where: str, passed: tuple[str, ...]
+    stated: Mapping[str, Any], owner: Any, path: str, location: str, passed: tuple[str, ...]
 ) -> ActlabError | None:
     accepted = parameters(owner)
     if accepted is None:
         return None
 
     # Keys and values
-    for name, value in given.items():
+    for name, value in stated.items():
         if name in passed:
-            return ActlabError(f"{where}.{name} cannot be set: actlab passes {name!r} to {path}")
+            return ActlabError(f"{location}.{name} cannot be set: actlab passes {name!r} to {path}")
         if name not in accepted:
-            return _unknown_argument(name, given, accepted.keys() - {*passed}, path, where)
-        error = mistake(value, accepted[name].annotation, f"{where}.{name}", path)
+            return _unknown_argument(name, stated, accepted.keys() - {*passed}, path, location)
+        error = mistake(value, accepted[name].annotation, f"{location}.{name}", path)
         if error:
             return error
 
     # Missing arguments
-    present = (*given, *passed)
+    present = (*stated, *passed)
     missing = [name for name, p in accepted.items() if p.required and name not in present]
     if not missing:
         return None
@@ -205,32 +219,33 @@ def _mistake_in_arguments(
     # The module passes the parameters or the optimiser
     if factories and missing[0] == next(iter(accepted)):
         return ActlabError(
-            f"{where}: {path} needs {missing[0]!r}, which the module passes: annotate the argument "
-            f"with `{factories[0]}` of pytorch_lightning.cli, in place of its class"
+            f"{location}: {path} needs {missing[0]!r}, which the module passes: annotate the "
+            f"argument with `{factories[0]}` of pytorch_lightning.cli, in place of its class"
         )
-    return lacking(path, missing[0], where)
+    return lacking(path, missing[0], location)
 
 
 def _unknown_argument(
-    name: Any, given: Mapping[str, Any], accepted: Collection[str], path: str, where: str
+    name: Any, stated: Mapping[str, Any], accepted: Collection[str], path: str, location: str
 ) -> ActlabError:
     # An object below may accept the key
-    for key, value in given.items():
+    for key, value in stated.items():
         inner_path = class_of(value)
         with suppress(ActlabError):  # the text may not name a class
             if isinstance(inner_path, str):
                 inner = parameters(find(inner_path, (object,), key)) or ()
                 if str(name) in inner:
                     return ActlabError(
-                        f"unknown config key '{where}.{name}'; did you mean '{where}.{key}.{name}'?"
+                        f"unknown config key '{location}.{name}'; did you mean "
+                        f"'{location}.{key}.{name}'?"
                     )
 
     # Name the whole key as it was written
-    value = given[name]
+    value = stated[name]
     while isinstance(value, Mapping) and len(value) == 1:
         ((inner_name, value),) = value.items()
         name = f"{name}.{inner_name}"
-    return unknown("config key", str(name), accepted, f"In {path}.", where)
+    return unknown("config key", str(name), accepted, f"In {path}.", location)
 
 
 def bad_input(error: BaseException) -> ActlabError | None:
@@ -259,8 +274,11 @@ def unbuilt(error: BaseException) -> ActlabError:
     The outermost class comes first.
     """
     # The first cause that the parser did not raise
-    causes = [cause for cause in _causes(error) if not _raised_by(cause, "jsonargparse")]
-    cause = causes[0] if causes else error
+    cause = error
+    for candidate in _causes(error):
+        if not _raised_by(candidate, "jsonargparse"):
+            cause = candidate
+            break
 
     # The objects under construction
     names: dict[str, None] = {}

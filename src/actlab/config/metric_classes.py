@@ -23,18 +23,26 @@ def directions(configs: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Return ``min`` or ``max`` for each metric that gives a number; "" without a direction."""
     modes: dict[str, str] = {}
     for config in configs:
-        for name, value in _given(config).items():
-            is_known = str(class_of(value)).partition(".")[0] == _PACKAGE
-            metric = _built(name, json.dumps(value, default=str)) if is_known else None
-            if metric is not None and not gives_number(metric):
-                continue
+        for name, value in _stated(config).items():
+            metric = None
+            if str(class_of(value)).partition(".")[0] == _PACKAGE:
+                metric = _built(name, json.dumps(value, default=str))
+                if not gives_number(metric):
+                    continue
 
-            higher = getattr(metric, "higher_is_better", None)
-            mode = ""
-            if higher is not None:
-                mode = "max" if higher else "min"
-            modes[name] = mode if modes.get(name, mode) == mode else ""
+            # Configs may disagree
+            mode = _mode_of(metric)
+            if modes.get(name, mode) != mode:
+                mode = ""
+            modes[name] = mode
     return modes
+
+
+def _mode_of(metric: Any) -> str:
+    higher_is_better = getattr(metric, "higher_is_better", None)
+    if higher_is_better is None:
+        return ""
+    return "max" if higher_is_better else "min"
 
 
 def gives_number(metric: Any) -> bool:
@@ -47,13 +55,15 @@ def gives_number(metric: Any) -> bool:
 
 def check(config: Mapping[str, Any]) -> None:
     """Build each metric of a config, for the errors of their constructors."""
-    for name, value in _given(config).items():
+    for name, value in _stated(config).items():
         _built(name, json.dumps(value, default=str))
 
 
-def _given(config: Mapping[str, Any]) -> Mapping[str, Any]:
+def _stated(config: Mapping[str, Any]) -> Mapping[str, Any]:
     metrics = get_dotted(dict(config), KEY)
-    return metrics if isinstance(metrics, Mapping) else {}
+    if not isinstance(metrics, Mapping):
+        return {}
+    return metrics
 
 
 @cache

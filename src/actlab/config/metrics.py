@@ -58,12 +58,12 @@ _OF_LAYER = re.compile(rf"({PARAMETERS}.+)\[(layer=\d+)\]")
 _WORDS = re.compile(r"[/_.-]")
 
 
-def mode_of(metric: str, known: Mapping[str, str] | None = None) -> str:
+def mode_of(metric: str, modes: Mapping[str, str] | None = None) -> str:
     """Return whether low (``min``) or high (``max``) values of a metric are better.
 
-    It is "" if nothing says so. Modes are ``known`` by name or by `quantity`. Of any other metric
-    the last word of the name decides. Of statistics of units and of learnt parameters, which no
-    target is compared with, low values count as better.
+    It is "" if nothing says so. ``modes`` has the modes of metrics by name or by `quantity`. For
+    any other metric the last word of the name decides. Low values count as better for statistics
+    of units and for learnt parameters, which no target is compared with.
 
     >>> mode_of("val/acc"), mode_of("test_g", {"g": "max"}), mode_of("test/error")
     ('max', 'max', 'min')
@@ -72,16 +72,20 @@ def mode_of(metric: str, known: Mapping[str, str] | None = None) -> str:
     >>> mode_of("val_BinaryF1Score"), mode_of("test/r2_epoch")
     ('max', 'max')
     """
-    modes, measured = known or {}, quantity(metric)
-    mode = modes.get(metric) or modes.get(measured)
-    if mode:
-        return mode
+    measured = quantity(metric)
+    if modes:
+        mode = modes.get(metric) or modes.get(measured)
+        if mode:
+            return mode
 
+    # The last word of the name
     words = _WORDS.split(_OF_LIGHTNING.sub("", metric.lower()))
     word = _OF_CLASS.sub("", words[-1])
     if word in _LOW or measured.endswith("bits_per_byte") or metric.startswith(_PLAIN):
         return "min"
-    return "max" if word in _HIGH else ""
+    if word in _HIGH:
+        return "max"
+    return ""
 
 
 def quantity(metric: str) -> str:
@@ -93,8 +97,10 @@ def quantity(metric: str) -> str:
     'f1'
     """
     last = _OF_LIGHTNING.sub("", metric).rpartition("/")[2]
-    first, *rest = _WORDS.split(last, maxsplit=1)
-    return rest[0] if rest and first in LOOPS else last
+    loop, *words = _WORDS.split(last, maxsplit=1)
+    if words and loop in LOOPS:
+        return words[0]
+    return last
 
 
 def loop_of(metric: str) -> str:
@@ -118,7 +124,9 @@ def logged(metric: str, condition: str) -> str:
     >>> logged("activation/beta", "layer=3"), logged("val/loss", "")
     ('activation/beta[layer=3]', 'val/loss')
     """
-    return f"{metric}[{condition}]" if condition else metric
+    if not condition:
+        return metric
+    return f"{metric}[{condition}]"
 
 
 def metric_and_condition(name: str) -> tuple[str, str]:
@@ -128,7 +136,9 @@ def metric_and_condition(name: str) -> tuple[str, str]:
     (('activation/beta', 'layer=3'), ('val/top[k=5]', ''))
     """
     parts = _OF_LAYER.fullmatch(name)
-    return (parts[1], parts[2]) if parts else (name, "")
+    if parts is None:
+        return name, ""
+    return parts[1], parts[2]
 
 
 def no_direction(metric: str) -> ActlabError:

@@ -73,15 +73,17 @@ def is_activation(key: str) -> bool:
 
 
 def differences(first: Any, second: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Yield where nested values differ: the dotted key without ``init_args``, and both values.
+    """Yield the differences of nested values: dotted key without ``init_args``, and both values.
 
     >>> [*differences({"lr": 0.1, "net": {"init_args": {"width": 1}}}, {"lr": 0.1, "net": {}})]
     [('net', {'width': 1}, 'nothing')]
     """
     if isinstance(first, Mapping) and isinstance(second, Mapping):
         for name in dict.fromkeys([*first, *second]):  # a class before its arguments
-            below = key if name in OBJECT else f"{key}.{name}".removeprefix(".")
+            inner_key = key
+            if name not in OBJECT:
+                inner_key = f"{key}.{name}".removeprefix(".")
             values = first.get(name, "nothing"), second.get(name, "nothing")
-            yield from differences(*values, below)
+            yield from differences(*values, inner_key)
     elif first != second:
         yield key, first, second

@@ -25,7 +25,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, Namespace):
         value = value.as_dict()
 
-    # Containers
+    # Containers; most values in them are plain already, and a call for each takes time
     if isinstance(value, Mapping):
         converted = {}
         for key, item in value.items():
@@ -40,8 +40,10 @@ def plain(value: Any) -> Any:
                 item = plain(item)
             items.append(item)
         return items
+    return _plain_leaf(value)
 
-    # Single values
+
+def _plain_leaf(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.name  # as the parser reads it
     if isinstance(value, float):
@@ -68,12 +70,12 @@ class Arguments(NamedTuple):
     Attributes:
         plain: those that are plain values.
         objects: names of the others.
-        shown: all, with defaults; objects as text.
+        complete: all, with defaults; objects as text.
     """
 
     plain: dict[str, Any]
     objects: list[str]
-    shown: dict[str, Any]
+    complete: dict[str, Any]
 
 
 def of_call(kind: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:
@@ -85,12 +87,12 @@ def of_call(kind: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Argum
     except TypeError:
         return Arguments({}, [], {})
 
-    stated = _named(call)
+    stated = _by_name(call)
     call.apply_defaults()
-    return split(stated, shown=plain(_named(call)))
+    return split(stated, plain(_by_name(call)))
 
 
-def _named(call: inspect.BoundArguments) -> dict[str, Any]:
+def _by_name(call: inspect.BoundArguments) -> dict[str, Any]:
     arguments = dict(call.arguments)
     for name, parameter in call.signature.parameters.items():
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:
@@ -100,18 +102,19 @@ def _named(call: inspect.BoundArguments) -> dict[str, Any]:
     return arguments
 
 
-def split(given: Mapping[str, Any], shown: dict[str, Any] | None = None) -> Arguments:
+def split(arguments: Mapping[str, Any], complete: dict[str, Any] | None = None) -> Arguments:
     """Separate arguments by name into plain values and objects.
 
-    ``shown`` are by default these arguments.
+    ``complete`` are the `plain` values of these arguments and of the defaults; by default there
+    are no other arguments.
     """
-    if shown is None:
-        shown = plain(given)
+    if complete is None:
+        complete = plain(arguments)
 
     values, objects = {}, []
-    for name, value in given.items():
+    for name, value in arguments.items():
         if type(value) in _LEAVES or is_plain(value):
-            values[name] = shown[name]
+            values[name] = complete[name]
         else:
             objects.append(name)
-    return Arguments(values, objects, shown)
+    return Arguments(values, objects, complete)

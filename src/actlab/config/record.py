@@ -33,12 +33,12 @@ def as_given(config: Namespace, linked: Sequence[str]) -> Record:
 
     Shapes that are linked to the data follow from them.
     """
-    given: Record = plain(config)
+    stated: Record = plain(config)
     for section in SECTIONS:
-        given[section].get("init_args", {}).pop("seed", None)
+        stated[section].get("init_args", {}).pop("seed", None)
     for name in linked:
-        given["model"].get("init_args", {}).pop(name, None)
-    return given
+        stated["model"].get("init_args", {}).pop(name, None)
+    return stated
 
 
 def record(resolved: Values, shapes: Values) -> Record:
@@ -58,7 +58,7 @@ def record(resolved: Values, shapes: Values) -> Record:
     return recorded
 
 
-def of_task(kind: type, given: Arguments, seed: int) -> Record:
+def of_task(kind: type, stated: Arguments, seed: int) -> Record:
     """Return the record of a task that a program built.
 
     Its ``class_path`` is None if the class has no import path.
@@ -69,14 +69,15 @@ def of_task(kind: type, given: Arguments, seed: int) -> Record:
     for module in (kind.__module__, package):
         if module != "__main__" and getattr(sys.modules.get(module), name, None) is kind:
             path = f"{module}.{name}"
-    return with_digests(with_arguments({"model": {"class_path": path}}, given, seed))
+    return with_digests(with_arguments({"model": {"class_path": path}}, stated, seed))
 
 
-def with_arguments(recorded: Values, given: Arguments, seed: int) -> Record:
+def with_arguments(recorded: Values, stated: Arguments, seed: int) -> Record:
     """Return a record with some of the model's arguments replaced."""
-    missing = [name for name in missing_in(recorded) if name not in given.plain]
-    missing = [*dict.fromkeys(missing + given.objects)]
-    arguments = {**(recorded["model"].get("init_args") or {}), **given.plain}
+    # Objects are missing, other arguments are recorded
+    missing = [name for name in missing_in(recorded) if name not in stated.plain]
+    missing = [*dict.fromkeys(missing + stated.objects)]
+    arguments = {**(recorded["model"].get("init_args") or {}), **stated.plain}
     for name in ("seed", *missing):
         arguments.pop(name, None)
 
@@ -90,7 +91,9 @@ def with_arguments(recorded: Values, given: Arguments, seed: int) -> Record:
 
 def missing_in(recorded: Any) -> list[str]:
     """Return the names of the model's arguments that a record does not hold."""
-    names = recorded.get(MISSING, []) if isinstance(recorded, Mapping) else []
+    names = []
+    if isinstance(recorded, Mapping):
+        names = recorded.get(MISSING, [])
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         message = f"the checkpoint's record of {MISSING} arguments is malformed"
         raise ActlabError(f"{message}: give another file")
@@ -105,25 +108,27 @@ def completed(trained: Values, model: Any) -> Record:
         return dict(trained)
 
     # A class path has no arguments
-    given = model.get("init_args") or {} if isinstance(model, Mapping) else {}
-    unset = [f"--model.{name}" for name in names if name not in given]
+    arguments: Values = {}
+    if isinstance(model, Mapping):
+        arguments = model.get("init_args") or {}
+    unset = [f"--model.{name}" for name in names if name not in arguments]
     if unset:
         message = "the checkpoint does not record arguments that a script gave as objects"
         raise ActlabError(f"{message}: give {', '.join(unset)}")
 
     values = dict(recorded.get("init_args") or {})
-    values |= {name: given[name] for name in names}
+    values |= {name: arguments[name] for name in names}
     path = recorded.get("class_path") or class_of(model)
     return {**trained, "model": {"class_path": path, "init_args": values}}
 
 
 def with_digests(
     recorded: Values,
-    known: dict[str, str | None] | None = None,
+    contents_by_key: dict[str, str | None] | None = None,
 ) -> Record:
     """Return a record with the digests of the files and code that its model and data name."""
-    named = {key: recorded[key] for key in SECTIONS if key in recorded}
-    return {**recorded, SOURCES: identity.sources_of(named, known)}
+    sections = {key: recorded[key] for key in SECTIONS if key in recorded}
+    return {**recorded, SOURCES: identity.sources_of(sections, contents_by_key)}
 
 
 def changed_code(recorded: Values) -> list[str]:
@@ -131,8 +136,8 @@ def changed_code(recorded: Values) -> list[str]:
 
     It is code that the record's model and data name.
     """
-    named = [recorded["model"], recorded.get("data", {}).get("class_path")]
-    return _changed(recorded, named, of_data=False)
+    naming_parts = [recorded["model"], recorded.get("data", {}).get("class_path")]
+    return _changed(recorded, naming_parts, of_data=False)
 
 
 def changed_files(recorded: Values, used: Values) -> list[str]:
@@ -140,10 +145,10 @@ def changed_files(recorded: Values, used: Values) -> list[str]:
     return _changed(recorded, used["data"]["init_args"], of_data=True)
 
 
-def _changed(recorded: Values, named: Any, of_data: bool) -> list[str]:
+def _changed(recorded: Values, naming_parts: Any, of_data: bool) -> list[str]:
     digests = recorded.get(SOURCES) or {}
     changed = []
-    for text in dict.fromkeys(contents.texts(named)):
+    for text in dict.fromkeys(contents.texts(naming_parts)):
         if text in digests and contents.content_of(text, of_data) != digests[text]:
             changed.append(text)
     return changed

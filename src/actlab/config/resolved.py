@@ -45,7 +45,9 @@ def section(name: str, value: Any, elsewhere: tuple[str, ...] = ()) -> Namespace
     """Return a copy of a parsed section of a config, without arguments set ``elsewhere``."""
     words = texts(value)
     key = _key(name, value, elsewhere, words)
-    stored = _stored(key) if key is not None else []
+    stored: list[Any] = []
+    if key is not None:
+        stored = _stored(key)
     names = [text for text in words if ":" not in text]  # import paths, perhaps
 
     # A class that the section names may have been imported again
@@ -67,51 +69,55 @@ def _stored(key: str) -> list[Any]:
 
 
 def with_text(
-    given: Any, parsed: Any, where: str, annotation: Any = Any, linked: Sequence[str] = ()
+    stated: Any, parsed: Any, location: str, annotation: Any = Any, linked: Sequence[str] = ()
 ) -> Any:
     """Return a parsed part of a config, with the text that the parser turned into other values.
 
     The parser turns text into numbers, booleans or null.
     """
     if isinstance(parsed, Namespace):
-        values = given if isinstance(given, Mapping) else {}
-        _set_arguments(values, parsed, where, linked)
+        values: Values = {}
+        if isinstance(stated, Mapping):
+            values = stated
+        _set_arguments(values, parsed, location, linked)
         return parsed
-    if type(parsed) is dict and isinstance(given, Mapping):
+
+    # Containers
+    if type(parsed) is dict and isinstance(stated, Mapping):
         inner = inner_type(annotation)
         for key, item in parsed.items():
-            parsed[key] = with_text(given.get(key), item, f"{where}.{key}", inner)
+            parsed[key] = with_text(stated.get(key), item, f"{location}.{key}", inner)
         return parsed
-    if type(parsed) is list and isinstance(given, list) and len(parsed) == len(given):
+    if type(parsed) is list and isinstance(stated, list) and len(parsed) == len(stated):
         inner = inner_type(annotation)
-        return [with_text(*pair, where, inner) for pair in zip(given, parsed, strict=True)]
+        return [with_text(*pair, location, inner) for pair in zip(stated, parsed, strict=True)]
 
     allowed = kinds(annotation)
 
     # Words and JSON have no dates
-    if isinstance(given, date) and isinstance(parsed, str):
+    if isinstance(stated, date) and isinstance(parsed, str):
         if Any in allowed:
-            return given
-        name = where.rpartition(".")[2]
-        message = f"{where} {given} is a date, but text is expected"
-        raise ActlabError(f'{message}. Put text in quotes: {name}: "{given}"')
+            return stated
+        name = location.rpartition(".")[2]
+        message = f"{location} {stated} is a date, but text is expected"
+        raise ActlabError(f'{message}. Put text in quotes: {name}: "{stated}"')
 
-    if isinstance(given, str) and type(parsed) in _NOT_TEXT and not given.endswith(FILES):
+    if isinstance(stated, str) and type(parsed) in _NOT_TEXT and not stated.endswith(FILES):
         if allowed & {str, Any}:
-            return given
+            return stated
         names = sorted("null" if kind is type(None) else formatannotation(kind) for kind in allowed)
-        message = f"{where} {given!r} is text, but {' or '.join(names)} is expected"
+        message = f"{location} {stated!r} is text, but {' or '.join(names)} is expected"
         raise ActlabError(f"{message}: give this type, without quotes")
     return parsed
 
 
-def _set_arguments(given: Values, parsed: Namespace, where: str, linked: Sequence[str]) -> None:
+def _set_arguments(stated: Values, parsed: Namespace, location: str, linked: Sequence[str]) -> None:
     path = parsed.get("class_path")
     if path:
         owner = locate(path)
-        given = given.get("init_args") or {}
+        stated = stated.get("init_args") or {}
         parsed = parsed.get("init_args") or Namespace()  # type: ignore[no-untyped-call]
-    elif where == "trainer":
+    elif location == "trainer":
         owner = pl.Trainer
     else:
         return
@@ -122,23 +128,28 @@ def _set_arguments(given: Values, parsed: Namespace, where: str, linked: Sequenc
             continue
         argument = accepted[key]
         if value is None and argument.required and argument.untyped:  # the parser sets it to None
-            raise lacking(path, key, where)
-        text = with_text(given.get(key, value), value, f"{where}.{key}", argument.annotation)
+            raise lacking(path, key, location)
+        text = with_text(stated.get(key, value), value, f"{location}.{key}", argument.annotation)
         setattr(parsed, key, text)
 
 
-def typed(given: Values, name: str, seed: int) -> Namespace:
+def typed(stated: Values, name: str, seed: int) -> Namespace:
     """Return the parsed model or data section of a config, with the run's seed if it takes one.
 
     A shape that the model gets from the data later is set to its default, or to None without one.
     """
-    shapes = linked_shapes(given) if name == "model" else ()
-    parsed = section(name, given[name], ("seed", *shapes))
+    shapes: tuple[str, ...] = ()
+    if name == "model":
+        shapes = linked_shapes(stated)
+    parsed = section(name, stated[name], ("seed", *shapes))
+
+    # Arguments that other parts of the config determine
     accepted = parameters(complete(name, parsed)) or {}
     for shape in shapes:
         if shape in accepted:
             argument = accepted[shape]
-            parsed[f"init_args.{shape}"] = None if argument.required else argument.default
+            default = None if argument.required else argument.default
+            parsed[f"init_args.{shape}"] = default
     if "seed" in accepted:
         parsed["init_args.seed"] = seed
     return parsed
@@ -199,17 +210,17 @@ def _spelled(value: Any) -> Any:
     raise TypeError
 
 
-def resolved(given: Values, trainer_defaults: Values) -> Namespace:
+def resolved(stated: Values, trainer_defaults: Values) -> Namespace:
     """Return a config with the types of its classes, all defaults, and the seed of its parts."""
-    metric_classes.check(given)  # before the parser, which does not name the metric
-    seed = run_seed(given.get(SEED, 0))
-    trainer = given.get("trainer") or {}
+    metric_classes.check(stated)  # before the parser, which does not name the metric
+    seed = run_seed(stated.get(SEED, 0))
+    trainer = stated.get("trainer") or {}
 
     config: Namespace = Namespace()  # type: ignore[no-untyped-call]
     config[SEED] = seed
     config.trainer = section("trainer", trainer)
     for name in SECTIONS:
-        config[name] = typed(given, name, seed)
+        config[name] = typed(stated, name, seed)
 
     # Lightning adds callbacks to the callbacks of the config
     for name in trainer_defaults.keys() - {*trainer, "callbacks"}:

@@ -31,8 +31,10 @@ FILES = (".yaml", ".yml", ".json")
 
 def top_level(command: str | None = None) -> tuple[str, ...]:
     """Return the top-level keys of a config, with the arguments of a command such as ``fit``."""
-    arguments = arguments_of(command) if command else ()
-    return (SEED, "trainer", *SECTIONS, *arguments)
+    keys = (SEED, "trainer", *SECTIONS)
+    if command:
+        keys += arguments_of(command)
+    return keys
 
 
 @cache
@@ -53,6 +55,7 @@ def replaced_seeds(config: Mapping[str, Any], seed: int | None = None) -> list[s
         if argument is None:
             continue
 
+        # The default is not used
         default = argument.default
         if isinstance(default, int) and default != seed:
             notes.append(f"{section}.seed is the seed of the run, not {path}'s default {default}")
@@ -64,19 +67,7 @@ def check(config: Mapping[str, Any], command: str | None = None) -> None:
 
     Without a command the config is only built.
     """
-    # Keys
-    keys = top_level(command)
-    for key, value in config.items():
-        if key in MOVED and value is not None and not (command and _lacks_optimizers(config)):
-            raise ActlabError(
-                f"{key!r} at the top level would override the model's setting: give {MOVED[key]} "
-                "(a user-defined model builds it in configure_optimizers)"
-            )
-        if key not in keys and key not in MOVED:
-            raise unknown("config key", str(key), keys, "At the top level of a config.")
-        is_flag = key not in (*top_level(), "ckpt_path", *MOVED)
-        if is_flag and value not in (None, True, False):
-            raise ActlabError(f"{key} {value!r}: give true, false or null")
+    _check_keys(config, command)
 
     # Trainer
     trainer = config.get("trainer", {})
@@ -88,21 +79,41 @@ def check(config: Mapping[str, Any], command: str | None = None) -> None:
 
     # Model and data
     for section in SECTIONS:
-        value = config.get(section)
-        if value is None:
-            message = (
-                f"no {section} is given: name its class in a config (-c FILE) or as "
-                f"--{section} CLASS"
-            )
-            if section == "data":
-                message += ". Move a module's own data loaders into a LightningDataModule"
-            raise ActlabError(message)
-        if not isinstance(value, Mapping | str):
-            raise ActlabError(f"{section} {value!r}: give a class_path with its init_args")
-        if get_dotted(config, f"{section}.seed") is not None:
+        _check_section(config, section)
+
+
+def _check_section(config: Mapping[str, Any], section: str) -> None:
+    """Check that a config names the class of its model or data, and leaves the seed to the run."""
+    value = config.get(section)
+    if value is None:
+        message = (
+            f"no {section} is given: name its class in a config (-c FILE) or as --{section} CLASS"
+        )
+        if section == "data":
+            message += ". Move a module's own data loaders into a LightningDataModule"
+        raise ActlabError(message)
+    if not isinstance(value, Mapping | str):
+        raise ActlabError(f"{section} {value!r}: give a class_path with its init_args")
+    if get_dotted(config, f"{section}.seed") is not None:
+        raise ActlabError(f"{section}.seed cannot be set: it is set to {SEED}; give that instead")
+
+
+def _check_keys(config: Mapping[str, Any], command: str | None) -> None:
+    keys = top_level(command)
+    for key, value in config.items():
+        # LightningCLI's optimiser and schedule
+        if key in MOVED and value is not None and not (command and _lacks_optimizers(config)):
             raise ActlabError(
-                f"{section}.seed cannot be set: it is set to {SEED}; give that instead"
+                f"{key!r} at the top level would override the model's setting: give {MOVED[key]} "
+                "(a user-defined model builds it in configure_optimizers)"
             )
+
+        # Other keys
+        if key not in keys and key not in MOVED:
+            raise unknown("config key", str(key), keys, "At the top level of a config.")
+        is_flag = key not in (*top_level(), "ckpt_path", *MOVED)
+        if is_flag and value not in (None, True, False):
+            raise ActlabError(f"{key} {value!r}: give true, false or null")
 
 
 def _lacks_optimizers(config: Mapping[str, Any]) -> bool:
@@ -127,8 +138,9 @@ def class_at(config: Mapping[str, Any], key: str) -> Any:
     if key in PACKAGES and "." not in path:
         import_module(PACKAGES[key])  # a bare name is one of an imported class
     bases = _bases_at(config, key)
-    with suppress(ActlabError):  # `check` raises it
-        return find(path, bases, key) if bases else None
+    if bases:
+        with suppress(ActlabError):  # `check` raises it
+            return find(path, bases, key)
     return None
 
 
@@ -137,12 +149,19 @@ def _bases_at(config: Mapping[str, Any], key: str) -> tuple[type, ...]:
     if key in SECTIONS:
         return (SECTIONS[key],)
 
+    # The class above takes the object as an argument
     above, _, name = key.rpartition(".")
-    owner = pl.Trainer if above == "trainer" else class_at(config, above)
+    if above == "trainer":
+        owner = pl.Trainer
+    else:
+        owner = class_at(config, above)
     if owner is None:
         return ()
+
     argument = (parameters(owner) or {}).get(name)
-    return () if argument is None else tuple(classes_in(argument.annotation))
+    if argument is None:
+        return ()
+    return tuple(classes_in(argument.annotation))
 
 
 def linked_shapes(config: Mapping[str, Any]) -> tuple[str, ...]:

@@ -61,20 +61,15 @@ TEXT_ARGUMENTS = {
     "variant",
     "vectors",
 }
-# In `TEXT_ARGUMENTS`
-_LIBRARIES = (
-    "actlab",
-    "pytorch_lightning",
-    "lightning",
-    "torch",
-    "torchmetrics",
-)
+# Packages whose arguments `TEXT_ARGUMENTS` covers
+_LIBRARIES = ("actlab", "pytorch_lightning", "lightning", "torch", "torchmetrics")
 _OTHER_LIGHTNING = ": write pytorch_lightning in place of lightning.pytorch in its imports"
 # An annotation may use names imported only for type checkers; ValueError: there is no signature.
 _NO_SIGNATURE = (NameError, AttributeError, TypeError, SyntaxError, ValueError)
 
 
-# Not public: where a release lacks it, its own order stays, and tests/config/test_batches.py fails.
+# Not public: if a release lacks it, the release's order stays, and tests/config/test_batches.py
+# fails.
 _order: Callable[..., Sequence[Any]] = getattr(hints, "sort_subtypes_for_union", lambda *_: ())
 
 
@@ -93,8 +88,9 @@ def _whole_first(*args: Any) -> Sequence[Any]:
 
 hints.sort_subtypes_for_union = _whole_first
 
-# Functions as factories of modules: the parser only takes classes there, and calls a function
-# itself.
+# Functions as factories of modules: the parser accepts only classes for a factory, and calls a
+# function itself.
+
 # Number of arguments of the factory that is parsed
 _passed: ContextVar[int] = ContextVar("passed", default=0)
 _parsing: Any = hints  # not public: a release without these functions fails at once
@@ -102,18 +98,18 @@ _import, _adapt = _parsing.import_object, _parsing.adapt_typehints
 _class_parser = _parsing.cached_get_class_parser
 
 
-def module_class(named: Any, passed: int) -> Any:
+def module_class(target: Any, passed: int) -> Any:
     """Return a class for a function that builds modules, and anything else unchanged.
 
     ``passed`` is the number of arguments that a factory is called with; the function gets as many
     of these as it takes by position. One whose first parameter has a default builds a factory.
     """
-    if not passed or not inspect.isfunction(named):
-        return named
-    parameter = next(iter(inspect.signature(named).parameters.values()), None)
+    if not passed or not inspect.isfunction(target):
+        return target
+    parameter = next(iter(inspect.signature(target).parameters.values()), None)
     if parameter is None or parameter.default is not Parameter.empty:
-        return named
-    return _class_of(named, passed)
+        return target
+    return _class_of(target, passed)
 
 
 @cache
@@ -144,11 +140,11 @@ def _class_of(function: Callable[..., Any], passed: int) -> type:
 
 
 def _import_in_context(*args: Any, **kwargs: Any) -> Any:
-    named, passed = _import(*args, **kwargs), _passed.get()
-    return module_class(named, passed) if passed else named
+    target = _import(*args, **kwargs)
+    return module_class(target, _passed.get())
 
 
-def _adapt_in_context(value: Any, wanted: Any, *args: Any, **kwargs: Any) -> Any:
+def _adapt_in_context(value: Any, annotation: Any, *args: Any, **kwargs: Any) -> Any:
     """Parse a value, and note meanwhile with how many arguments a factory of modules is called.
 
     An activation is parsed already.
@@ -157,7 +153,7 @@ def _adapt_in_context(value: Any, wanted: Any, *args: Any, **kwargs: Any) -> Any
         return value
 
     # The arguments and the result of a callable
-    arguments, result = (*get_args(wanted), None, None)[:2]
+    arguments, result = (*get_args(annotation), None, None)[:2]
     passed = 0
     is_factory = isinstance(arguments, list) and inspect.isclass(result)
     if is_factory and result.__module__.startswith("torch.nn."):
@@ -165,7 +161,7 @@ def _adapt_in_context(value: Any, wanted: Any, *args: Any, **kwargs: Any) -> Any
 
     token = _passed.set(passed)
     try:
-        return _adapt(value, wanted, *args, **kwargs)
+        return _adapt(value, annotation, *args, **kwargs)
     finally:
         _passed.reset(token)
 
@@ -181,9 +177,9 @@ _parsing.import_object, _parsing.adapt_typehints = _import_in_context, _adapt_in
 _parsing.cached_get_class_parser = _class_parser_of_functions
 
 
-def lacking(path: str, name: str, where: str) -> ActlabError:
+def lacking(path: str, name: str, location: str) -> ActlabError:
     """Return an error for a class that is given without a required argument."""
-    return ActlabError(f"{path} needs {name!r}: give {where}.{name}")
+    return ActlabError(f"{path} needs {name!r}: give {location}.{name}")
 
 
 PLAIN = (bool, int, float, str, type(None))
@@ -240,8 +236,9 @@ def kinds(annotation: Any) -> set[Any]:
         return kinds(inner[0])
     if origin is Literal:
         return {type(value) for value in inner}
-    is_unknown = annotation in (Parameter.empty, object) or isinstance(annotation, str)
-    return {Any if is_unknown else annotation}
+    if annotation in (Parameter.empty, object) or isinstance(annotation, str):
+        return {Any}
+    return {annotation}
 
 
 def inner_type(annotation: Any, name: str | None = None) -> Any:
@@ -261,7 +258,9 @@ def inner_type(annotation: Any, name: str | None = None) -> Any:
         elif name is not None and inspect.isclass(option) and option not in (Any, *PLAIN):
             owner: Callable[..., Any] = option
             argument = (parameters(owner) or {}).get(name)
-            inner.append(Any if argument is None else argument.annotation)
+            if argument is None:
+                return Any
+            inner.append(argument.annotation)
 
     if not inner or Any in inner:
         return Any
@@ -293,18 +292,22 @@ def takes_text(config: Mapping[str, Any], key: str) -> bool:
     # The object that takes the argument
     node: Any = config
     for part in owner:
-        node = inside(node, part).get(part) if isinstance(node, dict) else None
+        if not isinstance(node, dict):
+            node = None
+            break
+        node = inside(node, part).get(part)
         if isinstance(node, list) and node:  # a key below a list refers to its last item
             node = node[-1]
     path = class_of(node)
 
-    # Of the libraries, names decide
-    package = path.partition(".")[0] if isinstance(path, str) else ""
-    is_bare = isinstance(path, str) and "." not in path
-    if owner in ([], ["trainer"]) or package in _LIBRARIES or is_bare:
+    # In the libraries, names of arguments decide
+    if owner in ([], ["trainer"]):
         return name in TEXT_ARGUMENTS
     if not isinstance(path, str):
         return False
+    package, dot, _ = path.partition(".")
+    if package in _LIBRARIES or not dot:
+        return name in TEXT_ARGUMENTS
 
     # Third-party code may raise anything; building the config reports it
     with suppress(Exception):
@@ -340,10 +343,10 @@ def parameters(owner: Callable[..., Any]) -> dict[str, Taken] | None:
     signature = _signature(owner)
     if signature is None:
         return None
-    found = dict(signature.parameters)
+    accepted = dict(signature.parameters)
 
     # Follow ``**kwargs`` through the source
-    if any(parameter.kind is Parameter.VAR_KEYWORD for parameter in found.values()):
+    if any(parameter.kind is Parameter.VAR_KEYWORD for parameter in accepted.values()):
         parser = ArgumentParser(exit_on_error=False)
         add = parser.add_function_arguments
         if inspect.isclass(owner):
@@ -352,13 +355,13 @@ def parameters(owner: Callable[..., Any]) -> dict[str, Taken] | None:
             names = list(add(owner, fail_untyped=False))
         except ValueError:
             return None
-        inherited = _of_bases(owner) | found  # the nearest class takes precedence
+        inherited = _of_bases(owner) | accepted  # the nearest class takes precedence
         bare = Parameter("any", Parameter.KEYWORD_ONLY, default=None)
         for name in names:
-            found[name] = inherited.get(name, bare)
+            accepted[name] = inherited.get(name, bare)
 
     taken = {}
-    for name, parameter in found.items():
+    for name, parameter in accepted.items():
         if parameter.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD):
             taken[name] = Taken(parameter.annotation, parameter.default)
     return taken
@@ -366,12 +369,12 @@ def parameters(owner: Callable[..., Any]) -> dict[str, Taken] | None:
 
 def _of_bases(owner: Any) -> dict[str, Parameter]:
     """Return the parameters of the base classes of a class; nearer classes take precedence."""
-    found: dict[str, Parameter] = {}
+    accepted: dict[str, Parameter] = {}
     for base in reversed(getattr(owner, "__mro__", ())[1:-1]):
         signature = _signature(base)
         if signature:
-            found |= signature.parameters
-    return found
+            accepted |= signature.parameters
+    return accepted
 
 
 def _signature(owner: Callable[..., Any]) -> inspect.Signature | None:
@@ -379,6 +382,7 @@ def _signature(owner: Callable[..., Any]) -> inspect.Signature | None:
     for evaluated in (True, False):
         with suppress(*_NO_SIGNATURE):
             signature = inspect.signature(owner, eval_str=evaluated)
+
             kinds_of_parameters = {p.kind for p in signature.parameters.values()}
             # ``__new__`` of tasks, for one, passes everything on to ``__init__``
             variable = {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}
@@ -390,13 +394,13 @@ def _signature(owner: Callable[..., Any]) -> inspect.Signature | None:
     return None
 
 
-def find(path: str, kinds: tuple[type, ...], where: str) -> Any:
+def find(path: str, kinds: tuple[type, ...], location: str) -> Any:
     """Return the class, of certain ``kinds``, or the function that a path or a bare name means.
 
     A bare name means an imported class.
     """
     bases = " or ".join(kind.__name__ for kind in kinds)
-    expected = f"{where} must name a class derived from {bases}"
+    expected = f"{location} must name a class derived from {bases}"
 
     # A bare name: the first class of this name wins
     if not {".", ":"} & set(path) and object not in kinds:
@@ -411,11 +415,13 @@ def find(path: str, kinds: tuple[type, ...], where: str) -> Any:
     try:
         owner = locate(path, kinds)
     except ActlabError as error:
-        raise ActlabError(f"{where}: {error}") from error
+        raise ActlabError(f"{location}: {error}") from error
     if not callable(owner) or (inspect.isclass(owner) and not issubclass(owner, kinds)):
-        modules = [base.__module__ for base in getattr(owner, "__mro__", ())]
-        is_other = any(module.startswith("lightning.") for module in modules)
-        raise ActlabError(f"{expected}, got {path!r}{_OTHER_LIGHTNING if is_other else ''}")
+        message = f"{expected}, got {path!r}"
+        for base in getattr(owner, "__mro__", ()):
+            if base.__module__.startswith("lightning."):
+                raise ActlabError(message + _OTHER_LIGHTNING)
+        raise ActlabError(message)
     return owner
 
 
@@ -436,6 +442,7 @@ def locate(path: str, kinds: tuple[type, ...] = (object,)) -> Any:
         example = import_path(path) or "torch.optim.Adam"
         raise ActlabError(f"{path!r} is not an import path such as {example}")
 
+    # A module, and names in it
     owner, names = _module(parts)
     for number, name in enumerate(names):
         if not hasattr(owner, name):
@@ -448,7 +455,9 @@ def locate(path: str, kinds: tuple[type, ...] = (object,)) -> Any:
 def imported(path: str) -> Any:
     """Return what an import path names if its module is imported already, else None."""
     module, _, name = path.rpartition(".")
-    return getattr(sys.modules[module], name, None) if module in sys.modules else None
+    if module not in sys.modules:
+        return None
+    return getattr(sys.modules[module], name, None)
 
 
 def _module(parts: list[str]) -> tuple[Any, list[str]]:
@@ -464,8 +473,10 @@ def _module(parts: list[str]) -> tuple[Any, list[str]]:
             missing = f"{getattr(error, 'name', '')}."
             if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(missing):
                 continue
-            remedy = _OTHER_LIGHTNING if missing.startswith("lightning.") else ""
-            raise ActlabError(f"{path} cannot be imported: {error}{remedy}") from error
+            message = f"{path} cannot be imported: {error}"
+            if missing.startswith("lightning."):
+                message += _OTHER_LIGHTNING
+            raise ActlabError(message) from error
         except Exception as error:  # third-party code may raise anything
             raise ActlabError(f"{path} cannot be imported: {described(error)}") from error
     raise ActlabError(

@@ -20,16 +20,16 @@ def without_replaced_dataset(config: Mapping[str, Any]) -> dict[str, Any]:
 
     One file may not name both; see `check_sample`.
     """
-    whole = dict(config)
+    changed = dict(config)
     data = config.get("data")
     if not isinstance(data, Mapping) or data.get("class_path") not in ACTLAB["data"]:
-        return whole
+        return changed
 
-    if get_dotted(whole, SAMPLE) is True:
+    if get_dotted(changed, SAMPLE) is True:
         arguments = dict(data["init_args"])
         arguments.pop("dataset", None)
-        whole["data"] = {**data, "init_args": arguments}
-    return whole
+        changed["data"] = {**data, "init_args": arguments}
+    return changed
 
 
 def check_sample(places: Mapping[str, Mapping[str, Any]]) -> None:
@@ -38,11 +38,13 @@ def check_sample(places: Mapping[str, Mapping[str, Any]]) -> None:
     Args:
         places: settings by the file or words that state them, in their order.
     """
-    since = ""
+    since = ""  # the place that sets the sample
     for place, settings in places.items():
         sample = get_dotted(settings, SAMPLE)
         if sample is not None:
-            since = place if sample is True else ""
+            since = ""
+        if sample is True:
+            since = place
 
         dataset = get_dotted(settings, DATASET)
         if since and dataset is not None:
@@ -59,12 +61,14 @@ def check_order(settings: Iterable[str], grid: Iterable[str]) -> None:
 
     >>> check_order(["model.optimizer"], ["model.optimizer.lr"])
     """
+    # Seeds are set by the study
     before = [*settings]
     later = [*grid]
     for key in (*before, *later):
         if _parts(key) == ["seed_everything"]:
             raise ActlabError(f"{key} is set by a study for each of its runs: give 'seeds'")
 
+    # A key of the grid that contains an earlier key
     for wider in later:
         parts = _parts(wider)
         for key in before:

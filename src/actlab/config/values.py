@@ -46,7 +46,9 @@ def canonical(values: Any, change: Callable[[Any], Any] | None = None) -> str:
 
 
 def _comparable(value: Any) -> Any:
-    return _absolute(value) if isinstance(value, str) else as_number(value)
+    if isinstance(value, str):
+        return _absolute(value)
+    return as_number(value)
 
 
 def named(text: Any, values: Iterable[Any]) -> Any:
@@ -65,6 +67,7 @@ def named(text: Any, values: Iterable[Any]) -> Any:
     if not isinstance(text, str) or any(same(text, value) for value in listed):
         return text
 
+    # First the values with this text, then the value that YAML reads in it
     full, word = located(text), read_word(text, lambda: False)
     for value in listed:
         if in_full(located(value)) == full:
@@ -117,7 +120,9 @@ def _absolute(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     file, colon, name = value.rpartition(":")
-    return f"{resolved(file)}{colon}{name}" if file.endswith(".py") else value
+    if not file.endswith(".py"):
+        return value
+    return f"{resolved(file)}{colon}{name}"
 
 
 def mapped(values: Any, change: Callable[[Any], Any]) -> Any:
@@ -145,12 +150,16 @@ def _without_folders(value: Any) -> Any:
     if hasattr(value, "__dict__") and not callable(value):
         return shareable(vars(value))
     text = str(value)
-    return Path(text).name if at_home(text).is_absolute() else text
+    if at_home(text).is_absolute():
+        return Path(text).name
+    return text
 
 
 def as_list(value: Any) -> list[Any]:
     """Return a list unchanged, and any other value as a list with one element."""
-    return list(value) if isinstance(value, list | tuple) else [value]
+    if isinstance(value, list | tuple):
+        return list(value)
+    return [value]
 
 
 def as_number(value: Any) -> Any:
@@ -167,5 +176,6 @@ def as_number(value: Any) -> Any:
         number = float(value)
     except OverflowError:
         return value
-    is_equal = number == value or math.isnan(number)
-    return number + 0.0 if is_equal else value  # which turns -0.0 into 0.0
+    if number == value or math.isnan(number):
+        return number + 0.0  # which turns -0.0 into 0.0
+    return value

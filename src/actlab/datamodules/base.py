@@ -298,7 +298,7 @@ class TensorDataModule(pl.LightningDataModule, ABC):
         """Record the arguments; a copy is made without arguments and gets the original's state."""
         self = super().__new__(cls)
         arguments = of_call(cls, args, kwargs)
-        self._set_hparams(arguments.shown)
+        self._set_hparams(arguments.complete)
         return self
 
     @validated

@@ -201,7 +201,7 @@ class _ProbeOfStudy:
                     print(f"probe {self.probe.name} failed on {run.id}: {error}")
                     continue
                 if moment is None:
-                    missing = f"kept no checkpoint {folder.kept(place).stem!r}"
+                    missing = f"kept no checkpoint {folder.checkpoint_at(place).stem!r}"
                     remedy = "train the run again to get it"
                     print(f"probe {self.probe.name}: {run.id} {missing}; {remedy}")
                 else:
@@ -324,7 +324,7 @@ def _load(experiment: Experiment, folder: RunFolder, at: str | int) -> tuple[flo
 
     None if the run has no such checkpoint.
     """
-    path = folder.kept(at)
+    path = folder.checkpoint_at(at)
     if not path.exists():
         return None
     checkpoint = checkpoints.read(path, remedy=folder.remedy)

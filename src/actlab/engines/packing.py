@@ -61,10 +61,7 @@ def pack(
     # Take the stacks that have begun; of several shards, one trains a stack
     if todo is None:
         todo = runs
-    unfinished = set[str]()
-    for run in todo:
-        if not RunFolder(root, run).finished:
-            unfinished.add(run.id)
+    unfinished = {run.id for run in todo if not RunFolder(root, run).finished}
     shard_ids = {run.id for run in share_of(shard, runs)}
     packed = []
     for job in begun(root, runs, unfinished):

@@ -5,38 +5,36 @@ This process stays light: it plans, asks workers (`actlab.engines.workers`), and
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from actlab.analysis.comparison import too_few_seeds
-from actlab.analysis.wording import few, plural
+from actlab.analysis.wording import plural
 from actlab.checks import configs
 from actlab.checks.cases import key_of
 from actlab.config.paths import short
 from actlab.engines import pool
+from actlab.engines.ignored_runs import ignored
 from actlab.engines.jobs import Arranged, Job, Shard, share_of
 from actlab.engines.pool import Pool
 from actlab.engines.progress import Display, phase
 from actlab.engines.settings import check_jobs
+from actlab.engines.start_messages import print_early, print_failures, print_held, summary
+from actlab.engines.stored_costs import stored_costs, uncosted
 from actlab.engines.workers import STALLED, EndedError, Inline, Worker
 from actlab.errors import ActlabError
 from actlab.runtime.machine import is_busy
 from actlab.runtime.signals import Stopped
 from actlab.stages import opening, search
-from actlab.storage.files import DamagedError
-from actlab.studies import changes, locks, opened, stacks
-from actlab.studies.formats import Cost
-from actlab.studies.groups import by_key, by_point
+from actlab.studies import locks, opened, stacks
+from actlab.studies.groups import by_point
 from actlab.studies.plan import MAX_STACK, Run, Study
-from actlab.studies.points import Point
 from actlab.studies.run_folder import RunFolder
-from actlab.studies.states import FAILED
-from actlab.studies.study_folder import COSTS, StudyFolder, timed_together
+from actlab.studies.study_folder import COSTS, StudyFolder
 
 if TYPE_CHECKING:
     from actlab.checks.facts import Known
@@ -255,7 +253,7 @@ class Start:
             self.worker.settings = arranged.settings  # for costs, which start it again
 
         # Train them
-        print(_summary(len(todo), arranged), flush=True)
+        print(summary(len(todo), arranged), flush=True)
         runs = [folder.run for folder in todo]
         select = self.folder.study.select
         with Display(runs, self.folder.path, select, self.engine.verbose) as display:
@@ -266,9 +264,9 @@ class Start:
                 held = train(unfinished)
 
         # Say how they ended
-        _print_held(held)
-        _print_early(display.early)
-        return len(faults) + _print_failures(todo)
+        print_held(held)
+        print_early(display.early)
+        return len(faults) + print_failures(todo)
 
     def arranged(
         self, todo: Sequence[RunFolder], built_facts: Known, devices: Sequence[str]
@@ -358,7 +356,7 @@ class Start:
                     "command measures them again when it is idle"
                 )
                 return 0
-            self.folder.store(COSTS, [*_costs(self.folder), *measured])
+            self.folder.store(COSTS, [*stored_costs(self.folder), *measured])
         return 0 if measured else 1
 
     def evaluate(self) -> int:
@@ -396,51 +394,6 @@ def _without_faults(folders: Sequence[RunFolder], faults: Mapping[str, str]) -> 
     return trainable
 
 
-def _summary(runs: int, arranged: Arranged) -> str:
-    """Return ``training 6 runs, 5 of them in 1 stack, 2 processes``."""
-    summary = f"training {plural(runs, 'run')}"
-    sizes = [len(job.runs) for job in arranged.jobs if len(job.runs) > 1]
-    if sizes:
-        if sum(sizes) < runs:
-            summary += f", {sum(sizes)} of them"
-        summary += f" in {plural(len(sizes), 'stack')}"
-    if arranged.settings.jobs > 1:
-        summary += f", {arranged.settings.jobs} processes"
-    return summary
-
-
-def _print_held(jobs: Sequence[Job]) -> None:
-    """Print how many runs other processes are training, if any."""
-    number = sum(len(job.runs) for job in jobs)
-    if number:
-        verb = "is" if number == 1 else "are"
-        print(
-            f"{plural(number, 'run')} {verb} being trained by another process; start the study "
-            "again when it has ended, or wait for it with --wait"
-        )
-
-
-def _print_early(epochs: Sequence[float]) -> None:
-    """Print after which epochs runs ended early, if any did."""
-    if not epochs:
-        return
-    after = f"{min(epochs):g}"
-    if max(epochs) > min(epochs):
-        after += f" to {max(epochs):g}"
-    print(f"{plural(len(epochs), 'run')} ended before the last epoch, after epoch {after}")
-
-
-def _print_failures(folders: Sequence[RunFolder]) -> int:
-    """Print why runs failed; return how many did."""
-    states = {folder.id: folder.state for folder in folders}
-    failed = 0
-    for name, state in states.items():
-        if state.kind == FAILED:
-            failed += 1
-            print(f"{name} failed: {state.reason}")
-    return failed
-
-
 def busy(costs: Iterable[Mapping[str, Any]]) -> str:
     """Return how busy the machine was with other programs during measurements; empty if idle."""
     for cost in costs:
@@ -454,43 +407,6 @@ def busy(costs: Iterable[Mapping[str, Any]]) -> str:
                 description += f", {share:.2f} s of processor time a second"
             return description
     return ""
-
-
-def uncosted(folder: StudyFolder) -> list[Run]:
-    """Return the finished runs unless the costs of all their grid points were measured together.
-
-    Points that differ only in a learning rate have the same cost.
-    """
-    if not folder.study.reference:
-        return []
-
-    # Group the runs whose updates cost the same
-    runs_by_cost: dict[tuple[int, Point], set[str]] = defaultdict(set)
-    for number, group in enumerate(folder.groups):
-        for setting in group.settings:
-            names = runs_by_cost[number, setting.priced]
-            names.update(run.id for run in setting.runs)
-
-    # Take the groups with a finished run
-    finished = {run.id: run.run for run in folder.runs if run.finished}
-    groups = [names for names in runs_by_cost.values() if names & finished.keys()]
-    if not groups:
-        return []
-
-    # Look for a measurement of all of them
-    for entries in timed_together(_costs(folder)):
-        timed = {entry["run"] for entry in entries}
-        if all(names & timed for names in groups):
-            return []
-    return list(finished.values())
-
-
-def _costs(folder: StudyFolder) -> list[Cost]:
-    """Return the measured costs; empty if the file is damaged, so that costs are measured again."""
-    try:
-        return folder.costs
-    except DamagedError:
-        return []
 
 
 def measure_costs(
@@ -510,69 +426,6 @@ def measure_costs(
         print(f"costs were not measured: {error}")
         return []
     return entries
-
-
-def ignored(stages: Sequence[StudyFolder]) -> str:
-    """Return a line about finished runs that share names with planned runs but differ, or "".
-
-    It names the files that have changed since, and which settings differ in the first 20 of the
-    other runs. ``stages`` are the stages of one study, whose runs are planned.
-    """
-    root = stages[0].path
-    planned: list[Run] = []
-    for stage in stages:
-        planned += [folder.run for folder in stage.runs]
-
-    # Find the runs of planned names that differ in the digest
-    ids = {run.id for run in planned}
-    planned_by_name = by_key((_name(run.id), run) for run in planned)
-    unplanned = []
-    for run_id in stages[0].finished():
-        if run_id not in ids and _name(run_id) in planned_by_name:
-            unplanned.append(run_id)
-    if not unplanned:
-        return ""
-
-    # Separate the runs that use a changed file
-    digests = changes.digests(planned)
-    files: dict[str, None] = {}  # in order
-    unedited = []
-    for run_id in unplanned:
-        changed_files = changes.changed(root / run_id, digests)
-        files |= dict.fromkeys(changed_files)
-        if not changed_files:
-            unedited.append(run_id)
-    reasons = []
-    if files:
-        number = plural(len(unplanned) - len(unedited), "finished run")
-        reasons.append(f"{number}, because {few([*files])} has been changed since")
-
-    # Compare the settings of all unedited
-    if unedited:
-        settings = _other_settings(root, unedited[:20], planned_by_name)
-        reason = "of other settings, data or code, or of an earlier version of actlab"
-        if settings:
-            reason = f"with other settings: {few(settings)}"
-        reasons.append(f"{plural(len(unedited), 'finished run')} {reason}")
-
-    return f"ignored in {root}: {'; '.join(reasons)}"
-
-
-def _other_settings(
-    root: Path, run_ids: Sequence[str], planned_by_name: Mapping[str, Sequence[Run]]
-) -> list[str]:
-    """Return how the settings of runs differ from the planned runs of their names, each once."""
-    differences: dict[str, None] = {}
-    for run_id in run_ids:
-        planned = planned_by_name[_name(run_id)]
-        differences |= dict.fromkeys(changes.other_settings(root / run_id, planned))
-    return list(differences)
-
-
-def _name(run_id: str) -> str:
-    """Return the id of a run without its digest."""
-    name, _, _ = run_id.rpartition("-")
-    return name
 
 
 def faults_of(runs: Sequence[Run], worker: Worker | Inline) -> tuple[dict[str, str], Known]:

@@ -41,7 +41,7 @@ def write(trainer: Trainer, run: RunRecord, epoch: int, at: str | int) -> None:
 
     # All devices take part in collecting the weights; one writes
     if trainer.is_global_zero:
-        path = run.folder.kept(at)
+        path = run.folder.checkpoint_at(at)
         write_weights(state, epoch, trainer.global_step, path, config)
 
 
@@ -68,7 +68,7 @@ def write_before_divergence(task: StackedTask, run: RunRecord, checkpoint: Path)
 def delete_outdated_best(run: RunRecord) -> None:
     """Delete ``best.ckpt`` of an epoch that is trained again, or selected by another rule."""
     keep = run.folder.run.keep
-    path = run.folder.kept("best")
+    path = run.folder.checkpoint_at("best")
     if not keep.best or not path.exists():
         return
     stored_epoch = epochs_of(read(path))

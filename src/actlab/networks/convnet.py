@@ -62,12 +62,12 @@ class ConvNet(nn.Sequential):
             return [nn.MaxPool2d(2), *dropout_layers(dropout)]
 
         # Two stacks of three convolutions
-        for fan_in, fan_out in ((input_shape[0], narrow), (narrow, narrow), (narrow, narrow)):
-            self.extend(convolution(fan_in, fan_out))
-        self.extend(pool())
-        for fan_in, fan_out in ((narrow, wide), (wide, wide), (wide, wide)):
-            self.extend(convolution(fan_in, fan_out))
-        self.extend(pool())
+        fan_in = input_shape[0]
+        for width in (narrow, wide):
+            for _ in range(3):
+                self.extend(convolution(fan_in, width))
+                fan_in = width
+            self.extend(pool())
 
         # Three convolutions without padding
         self.extend(convolution(wide, wide, padding=0))
@@ -75,6 +75,8 @@ class ConvNet(nn.Sequential):
         self.extend(convolution(wide, wide, size=1, padding=0))
 
         # Logits
-        self.extend([nn.AdaptiveAvgPool2d(1), nn.Flatten()])
-        self.extend([nn.Linear(wide, num_classes, bias=False), nn.BatchNorm1d(num_classes)])
+        self.append(nn.AdaptiveAvgPool2d(1))
+        self.append(nn.Flatten())
+        self.append(nn.Linear(wide, num_classes, bias=False))
+        self.append(nn.BatchNorm1d(num_classes))
         initialise(self, init, channels_last=channels_last)

@@ -98,7 +98,10 @@ class ConvStacks(nn.Sequential):
         if max(map_size) > 1:
             size = "×".join(map(str, map_size))
             raise ActlabError(f"maps of {size} after the last stack, not 1×1: give more stacks")
-        self.extend([nn.Conv2d(fan_in, num_classes, 1), nn.Flatten()])
+
+        # Logits
+        self.append(nn.Conv2d(fan_in, num_classes, 1))
+        self.append(nn.Flatten())
         initialise(self, init, channels_last=channels_last)
 
 
@@ -110,10 +113,12 @@ def _convolution(fan_in: int, fan_out: int, size: int, batch_norm: bool) -> list
 
     # An even kernel needs one row more below, and one column more on the right.
     if size % 2 == 0:
-        layers.append(nn.ZeroPad2d((half - 1, half, half - 1, half)))
+        sides = (half - 1, half, half - 1, half)  # left, right, top, bottom
+        layers.append(nn.ZeroPad2d(sides))
         padding = 0
 
-    layers.append(nn.Conv2d(fan_in, fan_out, size, padding=padding, bias=not batch_norm))
+    convolution = nn.Conv2d(fan_in, fan_out, size, padding=padding, bias=not batch_norm)
+    layers.append(convolution)
     if batch_norm:
         layers.append(nn.BatchNorm2d(fan_out))
     return layers

@@ -103,16 +103,20 @@ class WideResNet(nn.Sequential):
         # Stem
         self.stem = nn.Sequential(_convolution(input_shape[0], STEM, bias=False))
         if block != "original":
-            self.stem.extend([nn.BatchNorm2d(STEM), activation(act, STEM), nn.BatchNorm2d(STEM)])
+            self.stem.append(nn.BatchNorm2d(STEM))
+            self.stem.append(activation(act, STEM))
+            self.stem.append(nn.BatchNorm2d(STEM))
 
         # Blocks: all stages after the first halve the map.
         self.blocks = nn.Sequential()
         fan_in = STEM
-        for stage, width in enumerate(WIDTHS):
+        build_block = BLOCKS[block]
+        for stage, base_width in enumerate(WIDTHS):
+            width = base_width * widen
             for number in range((depth - 4) // 6):
                 stride = 2 if stage > 0 and number == 0 else 1
-                self.blocks.append(BLOCKS[block](act, fan_in, width * widen, stride, dropout))
-                fan_in = width * widen
+                self.blocks.append(build_block(act, fan_in, width, stride, dropout))
+                fan_in = width
 
         # Head
         dense = nn.Linear(fan_in, num_classes)
@@ -124,6 +128,7 @@ class WideResNet(nn.Sequential):
             dense,
         )
 
+        # Weights
         layer_rules: dict[nn.Module, str] = {dense: "he_gain_1"}
         for layer in self.blocks:
             if isinstance(layer, WideBlock) and layer.shortcut is not None:

@@ -24,6 +24,7 @@ from actlab.validation import validated
 BATCH = 500  # samples whose activations are in memory at the same time
 QUANTILES = (0.25, 0.5, 0.75)
 AtLeastTwo = Annotated[int, Ge(2)]
+Call = tuple[Tensor, Tensor]  # inputs and outputs of a layer
 
 
 class Layer(NamedTuple):
@@ -116,7 +117,7 @@ def layers_of(task: Task, batch: Batch, numbers: Sequence[int] | None = None) ->
     # Record the inputs and outputs of linear layers
     network = copy.deepcopy(task.network)
     network.double()
-    calls: list[tuple[Tensor, Tensor]] = []
+    calls: list[Call] = []
 
     def record(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
         calls.append((inputs[0], output))
@@ -149,13 +150,12 @@ def layers_of(task: Task, batch: Batch, numbers: Sequence[int] | None = None) ->
 
     layers = {}
     for number, weight, delta in zip(numbers, weights, observed, strict=True):
-        layers[number] = Layer(hidden[number][0].detach(), weight, delta)
+        a = hidden[number][0].detach()
+        layers[number] = Layer(a, weight, delta)
     return layers
 
 
-def _checked_numbers(
-    hidden: Mapping[int, tuple[Tensor, Tensor]], numbers: Sequence[int] | None
-) -> list[int]:
+def _checked_numbers(hidden: Mapping[int, Call], numbers: Sequence[int] | None) -> list[int]:
     """Return the numbers of the layers to measure, by default all."""
     # A unit has one value for each sample
     for inputs, _ in hidden.values():
@@ -198,7 +198,8 @@ def over_labels(
     for label in range(p.shape[-1]):
         p_label = p[:, label].unsqueeze(-1)
         has_label = (labels == label).unsqueeze(-1)
-        deltas = torch.autograd.grad(log_p[:, label].sum(), outputs, retain_graph=True)
+        total = log_p[:, label].sum()
+        deltas = torch.autograd.grad(total, outputs, retain_graph=True)
         for weight, observed_delta, delta in zip(weights, observed, deltas, strict=True):
             weight.addcmul_(p_label, delta.square())
             observed_delta.add_(delta * has_label)
@@ -229,7 +230,10 @@ class Sums:
         a = torch.cat([layer.a, ones], 1).T.contiguous()
 
         # Products ã_i ã_j of each pair i ≤ j, (pairs, B)
-        products = torch.cat([row * a[i:] for i, row in enumerate(a)])
+        products_by_row = []
+        for i, row in enumerate(a):
+            products_by_row.append(row * a[i:])
+        products = torch.cat(products_by_row)
         self.weighted.addmm_(layer.weight.T, products.T)
         self.pairs += products.sum(1)
         self.gradient.addmm_(layer.observed.T, a.T)
@@ -254,14 +258,14 @@ class Sums:
         full[:, rows, columns] = values
         full[:, columns, rows] = values
 
-        # The last row and column belong to the bias
-        sums = self.pairs[columns == size - 1][:-1]
-        return theory.Moments(
-            A=full[:, :-1, :-1],
-            b=full[:, :-1, -1],
-            c=full[:, -1, -1],
-            mean=sums / self.samples,
-        )
+        # The last row and column belong to the bias, for which ã is 1
+        with_bias = columns == size - 1
+        sums = self.pairs[with_bias][:-1]
+        second_moments = full[:, :-1, :-1]
+        first_moments = full[:, :-1, -1]
+        weights = full[:, -1, -1]
+        mean = sums / self.samples
+        return theory.Moments(second_moments, first_moments, weights, mean)
 
 
 def measure(sums: Sums) -> dict[tuple[str, str], float]:
@@ -285,22 +289,23 @@ def measure(sums: Sums) -> dict[tuple[str, str], float]:
     metrics["shift_of_natural_gradient", ""] = quantile(shift.abs())
 
     # The angle between both updates, bias included
-    full_gradient = torch.cat((g, g0.unsqueeze(-1)), -1)
-    full_update = torch.cat((update, bias.unsqueeze(-1)), -1)
+    full_gradient = torch.column_stack((g, g0))
+    full_update = torch.column_stack((update, bias))
     cosine = torch.cosine_similarity(full_gradient, full_update, dim=-1)
     metrics["cosine", ""] = quantile(cosine)
 
     # Inputs
-    metrics["mean_length", ""] = quantile(moments.mean_q.norm(dim=-1))
+    lengths = moments.mean_q.norm(dim=-1)
+    metrics["mean_length", ""] = quantile(lengths)
     constant = (~varies).sum(-1)
     metrics["constant_inputs", ""] = float(constant.double().mean())
 
     # All units
     is_moved = sums.moving > 0
-    moved = int(is_moved.sum())
     unmoved_share = (~is_moved).double().mean()
     metrics["unmoved_units", ""] = float(unmoved_share)
-    metrics["singular_units", ""] = (moved - len(distance)) / len(is_moved)
+    singular = int(is_moved.sum()) - len(distance)
+    metrics["singular_units", ""] = singular / len(is_moved)
     weight = sums.moments().c[is_moved] * sums.samples
     effective = weight.square() / sums.squares[is_moved]
     metrics["effective_samples", ""] = quantile(effective)

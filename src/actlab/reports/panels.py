@@ -203,12 +203,15 @@ class PublishedCurves:
 
     def check(self, panel: str, curve: str | None) -> None:
         """Raise an ActlabError for a panel or curve that the file lacks."""
-        panels = {panel for panel, *_ in self.curves}
+        panels = set()
+        curves = set()
+        for panel_name, _, curve_name in self.curves:
+            panels.add(panel_name)
+            curves.add(curve_name)
+
         if panel not in panels:
             location = f"In figure {self.figure!r}."
             raise unknown("panel of published curves", str(panel), panels, location)
-
-        curves = {curve for *_, curve in self.curves}
         if curve is not None and curve not in curves:
             location = f"In 'y' of figure {self.figure!r}."
             raise unknown("published curve", str(curve), curves, location)

@@ -300,18 +300,18 @@ def caption(results: Results, panels: Sequence[Panel], fixed: Mapping[str, Any])
     sentences = [medians(lines, study.seeds)]
 
     # Where values are read
-    readings = _with_titles((panel.title, panel.read) for panel in panels)
+    titles = [panel.title for panel in panels]
+    readings = _with_titles(titles, [panel.read for panel in panels])
     if readings:
         sentences.append(f"Values: {'; '.join(readings)}.")
     if fixed:
         sentences.append(f"Drawn at {_in_words(results, fixed)}.")
 
     # Lines that are absent or end early
-    absent = _with_titles((panel.title, ", ".join(panel.absent)) for panel in panels)
+    absent = _with_titles(titles, [", ".join(panel.absent) for panel in panels])
     if absent:
         sentences.append(f"Without a run there, so not drawn: {'; '.join(absent)}.")
-    over_epochs = _lines_of(panel for panel in panels if panel.over_epochs)
-    cut = dict.fromkeys(line.label for line in over_epochs if line.curve.cut)
+    cut = _cut_labels(panels)
     if cut:
         sentences.append(f"A line ends where the first of its runs has ended: {', '.join(cut)}.")
 
@@ -341,16 +341,29 @@ def _lines_of(panels: Iterable[Panel]) -> list[Line]:
     return lines
 
 
+def _cut_labels(panels: Iterable[Panel]) -> list[str]:
+    """Return the labels of lines over epochs that end early."""
+    labels: dict[str, None] = {}
+    for panel in panels:
+        for line in panel.lines:
+            if panel.over_epochs and line.curve.cut:
+                labels[line.label] = None
+    return list(labels)
+
+
 def _selected_texts(panels: Iterable[Panel]) -> list[str]:
     """Return the selected tuned values of each label, with panel titles where they differ."""
+    titles_by_label = defaultdict(list)
     texts_by_label = defaultdict(list)
     for panel in panels:
         for label, text in panel.selected.items():
-            texts_by_label[label].append((panel.title, text))
+            titles_by_label[label].append(panel.title)
+            texts_by_label[label].append(text)
 
     selected = []
     for label, texts in texts_by_label.items():
-        selected.append(f"{label}: {' and '.join(_with_titles(texts))}")
+        unique = _with_titles(titles_by_label[label], texts)
+        selected.append(f"{label}: {' and '.join(unique)}")
     return selected
 
 
@@ -380,9 +393,8 @@ def medians(lines: Sequence[Line], seeds: Sequence[int]) -> str:
     return text
 
 
-def _with_titles(titled_texts: Iterable[tuple[str, str]]) -> list[str]:
-    """Return each text once, with its title if the texts differ, from pairs of title and text."""
-    titles, texts = zip(*titled_texts, strict=True)
+def _with_titles(titles: Sequence[str], texts: Sequence[str]) -> list[str]:
+    """Return each text once, with its title if the texts differ."""
     differ = len(set(texts)) > 1
 
     unique = []
@@ -410,8 +422,12 @@ def read_learnt(results: Results) -> Plot | None:
             continue
 
         # Runs that stored curves
-        stored = [_stored(results, run) for run in setting.runs]
-        lines = list(_learnt_lines([run for run in stored if LEARNT in run and INITIAL in run]))
+        stored = []
+        for run in setting.runs:
+            matrices = _stored(results, run)
+            if LEARNT in matrices and INITIAL in matrices:
+                stored.append(matrices)
+        lines = list(_learnt_lines(stored))
         if lines:
             title = group.point.in_words(results.study.compare, results.text)
             panels.append(Panel(len(panels) + 1, title, lines, xlabel="x", ylabel="f(x) − f₀(x)"))
@@ -438,19 +454,21 @@ def _learnt_lines(runs: Sequence[Kept]) -> Iterator[Line]:
     """Yield a line for each layer: the change of f, and its spread over channels if they differ."""
     layers: set[int] = set()
     for run in runs:
-        layers.update(int(name) for name in run[LEARNT] if name != "x")
+        for name in run[LEARNT]:
+            if name != "x":
+                layers.add(int(name))
 
     for layer in map(str, sorted(layers)):
         with_layer = [run for run in runs if layer in run[LEARNT] and layer in run[INITIAL]]
         if not with_layer:
             continue
-        start = _values((run[INITIAL] for run in with_layer), layer)
-        end = _values((run[LEARNT] for run in with_layer), layer)
+        start = _values(with_layer, INITIAL, layer)
+        end = _values(with_layer, LEARNT, layer)
         band = median_band(end - start)
 
         # Put the lowest and highest channel in place of the interval over seeds
-        lowest = _values((run.get(LOWEST, {}) for run in with_layer), layer)
-        highest = _values((run.get(HIGHEST, {}) for run in with_layer), layer)
+        lowest = _values(with_layer, LOWEST, layer)
+        highest = _values(with_layer, HIGHEST, layer)
         over_channels = len(lowest) == len(highest) == len(with_layer)
         if over_channels:
             low = np.median(lowest - start, axis=0)
@@ -463,6 +481,11 @@ def _learnt_lines(runs: Sequence[Kept]) -> Iterator[Line]:
         yield Line(f"layer {layer}", LEARNT, curve, None)
 
 
-def _values(curves: Iterable[Mapping[str, Any]], layer: str) -> Any:
-    """Return the values of a layer, from the curves of each run that stored them."""
-    return np.array([layers[layer] for layers in curves if layer in layers])
+def _values(runs: Iterable[Mapping[str, Any]], name: str, layer: str) -> Any:
+    """Return the values of a layer in the curves of a name, from each run that stored them."""
+    values = []
+    for run in runs:
+        curves_by_layer = run.get(name, {})
+        if layer in curves_by_layer:
+            values.append(curves_by_layer[layer])
+    return np.array(values)

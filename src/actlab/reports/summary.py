@@ -90,22 +90,17 @@ def _verdict(table: StudyTable, results: Results) -> list[str]:
     # Comparisons with a verdict
     lines: list[str] = []
     if decided:
-        lines += _comparisons(table, decided)
-        lines.append(_evidence(table, decided))
-        if table.looks:
-            lines.append(verdict.looks_text(table))
+        lines = _comparisons(table, decided)
 
     # Comparisons without a verdict
     if unfinished:
         lines.append(verdict.unfinished_text(results, unfinished))
     if lacking:
-        reason, *remedy = verdict.seeds_text(table, lacking, results.study.more_seeds)
         subject = "Verdict: none."
-        if decided or unfinished:
+        if lines:
             subject = f"No verdict on {plural(len(lacking), 'comparison')}:"
-        lines.append(f"{subject} {reason}")
-        for text in remedy:
-            lines.append(f"  {text}")
+        reason, *remedy = verdict.seeds_text(table, lacking, results.study.more_seeds)
+        lines += [f"{subject} {reason}", *(f"  {text}" for text in remedy)]
     return lines
 
 
@@ -144,16 +139,8 @@ def _comparisons(table: StudyTable, decided: Sequence[Case]) -> list[str]:
             cells.insert(1, quantity_text(case.cell))
         words.append(cells)
 
-    # Columns of equal width
-    widths: list[int] = []
-    for column in zip(*words, strict=True):
-        widths.append(max(map(len, column)))
-    lines: list[str] = []
-    for cells in words:
-        padded = map(str.ljust, cells, widths)
-        lines.append("  ".join(padded).rstrip())
-
     # Headings
+    lines = _aligned(words)
     leading = decided[0]
     quantity = quantity_text(leading.cell)
     seeds = plural(leading.cell.pairs, "seed")
@@ -162,7 +149,23 @@ def _comparisons(table: StudyTable, decided: Sequence[Case]) -> list[str]:
         lines.insert(number_of_primary, "Other comparisons:")
     if len(decided) > len(words):
         lines.append(f"  and {len(decided) - len(words)} more: {table_files.MARKDOWN}")
-    return [heading, *lines]
+    lines = [heading, *lines, _evidence(table, decided)]
+    if table.looks:
+        lines.append(verdict.looks_text(table))
+    return lines
+
+
+def _aligned(words: Sequence[Sequence[str]]) -> list[str]:
+    """Return lines with columns of equal width."""
+    widths: list[int] = []
+    for column in zip(*words, strict=True):
+        widths.append(max(map(len, column)))
+
+    lines: list[str] = []
+    for cells in words:
+        padded = map(str.ljust, cells, widths)
+        lines.append("  ".join(padded).rstrip())
+    return lines
 
 
 def _evidence(table: StudyTable, decided: Sequence[Case]) -> str:

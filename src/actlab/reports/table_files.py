@@ -139,9 +139,11 @@ def to_csv(results: Results) -> str:
 
     # Add the metric of selection to the columns of the table
     columns = list(results.columns)
+    names = [column.key for column in columns]
     selected_by = selection.selected_by(results.study)
-    if results.study.select.tune and selected_by.key not in {column.key for column in columns}:
+    if results.study.select.tune and selected_by.key not in names:
         columns.append(selected_by)
+        names.append(selected_by.key)
 
     # A row for each run
     rows = []
@@ -151,8 +153,9 @@ def to_csv(results: Results) -> str:
         row += [results.value(run, column) for column in columns]
         row.append(run.id)
         rows.append(row)
-    head = [*keys, "seed", "chosen", "status", *(column.key for column in columns), "run"]
-    return pd.DataFrame(rows, columns=head).to_csv(index=False, lineterminator="\n")
+    head = [*keys, "seed", "chosen", "status", *names, "run"]
+    frame = pd.DataFrame(rows, columns=head)
+    return frame.to_csv(index=False, lineterminator="\n")
 
 
 def _in_csv(results: Results, key: str, value: Any) -> str:

@@ -234,7 +234,11 @@ def _cells(cell: Cell, reference: str, brief: bool) -> dict[str, str]:
 
 def p_values(cell: Cell) -> str:
     """Return the p-value before and after correction, ``0.04 / 0.23``."""
-    return " / ".join(p_text(p) for p in (cell.p, cell.p_holm) if p is not None) or NONE
+    texts = []
+    for p in (cell.p, cell.p_holm):
+        if p is not None:
+            texts.append(p_text(p))
+    return " / ".join(texts) or NONE
 
 
 def probability(cell: Cell) -> str:

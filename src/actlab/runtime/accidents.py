@@ -54,4 +54,6 @@ def has_float64(device: torch.device) -> bool:
 
 def wide(x: Tensor) -> Tensor:
     """Return a tensor in float64, on the CPU if its device has none."""
-    return (x if has_float64(x.device) else x.cpu()).double()
+    if not has_float64(x.device):
+        x = x.cpu()
+    return x.double()

@@ -39,20 +39,23 @@ def accelerators() -> list[str]:
     Of several GPUs, those with less than 1 GiB are left out, unless all are. CUDA shows a process
     only the first of several slices of a GPU (MIG), so their names are not counted.
     """
-    visible = os.environ.get(VISIBLE)
-    names = visible.split(",") if visible else []
-    if visible and "MIG-" in visible:
+    # List the names that the user made visible, or the numbers of all devices.
+    visible = os.environ.get(VISIBLE) or ""
+    names = visible.split(",")
+    if "MIG-" in visible:
         return names
     devices = range(torch.accelerator.device_count())
-    names = names[: len(devices)] or [str(device) for device in devices]
+    names = names[: len(devices)] if visible else []
+    names = names or list(map(str, devices))
     if len(devices) < 2:
         return names
 
     # Order by whole GiB, so that devices without work keep their order.
     free = [free_memory(device) // _GIB for device in devices]
     order = sorted(devices, key=lambda device: -free[device])
-    usable = [device for device in order if free[device]] or order
-    return [names[device] for device in usable]
+    if any(free):
+        order = [device for device in order if free[device]]
+    return [names[device] for device in order]
 
 
 def free_memory(device: int) -> int:
@@ -91,7 +94,9 @@ def wait_for(device: torch.device) -> None:
 
 def name_of(device: torch.device) -> str:
     """Return the name of the GPU, or the processor and the number of its cores."""
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else hardware()
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return hardware()
 
 
 def keep_freed() -> None:

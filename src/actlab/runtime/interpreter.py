@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-HASH_SEED, SAFE_PATH = "PYTHONHASHSEED", "PYTHONSAFEPATH"
+HASH_SEED = "PYTHONHASHSEED"
+SAFE_PATH = "PYTHONSAFEPATH"
 OURS = "actlab"  # value of `SAFE_PATH` for a process that puts the current folder last on its path
 
 
@@ -21,12 +22,12 @@ OURS = "actlab"  # value of `SAFE_PATH` for a process that puts the current fold
 def started_alike() -> Iterator[None]:
     """Let processes that start in a block have the hash seed 0 and a safe path."""
     variables = {HASH_SEED: "0", SAFE_PATH: OURS}
-    before = {name: os.environ.get(name) for name in variables}
+    values_before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
         yield
     finally:
-        for name, value in before.items():
+        for name, value in values_before.items():
             if value is None:
                 del os.environ[name]
             else:

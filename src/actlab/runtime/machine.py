@@ -15,7 +15,9 @@ _PACKAGES = ("actlab", "torch", "pytorch-lightning", "torchmetrics")
 @cache
 def versions() -> dict[str, str]:
     """Return the versions of Python and of packages that affect a run's numbers, for provenance."""
-    return {name: version(name) for name in _PACKAGES} | {"python": platform.python_version()}
+    versions = {name: version(name) for name in _PACKAGES}
+    versions["python"] = platform.python_version()
+    return versions
 
 
 @cache

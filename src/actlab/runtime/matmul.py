@@ -24,47 +24,54 @@ _SETTINGS = {DEFAULT: "none", ONEDNN: "bf16"}
 LESS_EXACT = 4.0
 
 
-def use(route: str) -> str:
+def use(name: str) -> str:
     """Set the matmul backend of this process, ``default`` or ``onednn``, and return it.
 
     With a GPU it stays the default.
     """
-    if route not in _SETTINGS:
-        raise unknown("matmul backend", route, [*_SETTINGS, AUTO])
+    if name not in _SETTINGS:
+        raise unknown("matmul backend", name, [*_SETTINGS, AUTO])
+
     # Lightning asks torch for one precision of all backends, which torch rejects if they differ.
     if torch.cuda.is_available():
-        route = DEFAULT
-    torch.backends.mkldnn.matmul.fp32_precision = _SETTINGS[route]  # type: ignore[attr-defined]
-    return route
+        name = DEFAULT
+    torch.backends.mkldnn.matmul.fp32_precision = _SETTINGS[name]  # type: ignore[attr-defined]
+    return name
 
 
 def backend() -> str:
     """Return the matmul backend of this process."""
     precision = torch.backends.mkldnn.matmul.fp32_precision  # type: ignore[attr-defined]
-    return ONEDNN if precision == _SETTINGS[ONEDNN] else DEFAULT
+    if precision == _SETTINGS[ONEDNN]:
+        return ONEDNN
+    return DEFAULT
 
 
 def for_mlps() -> str:
     """Return the backend for networks of linear layers on this kind of processor."""
-    wide = "AMD" in hardware() and torch.backends.cpu.get_cpu_capability() == "AVX512"
-    return ONEDNN if wide and not torch.cuda.is_available() and is_exact() else DEFAULT
+    if torch.cuda.is_available() or "AMD" not in hardware():
+        return DEFAULT
+    if torch.backends.cpu.get_cpu_capability() == "AVX512" and is_exact():
+        return ONEDNN
+    return DEFAULT
 
 
 @cache
 def is_exact() -> bool:
     """Return whether oneDNN's products are as exact as those of the default backend."""
     source = torch.Generator().manual_seed(0)
-    left = torch.randn(8, 128, 784, generator=source)
-    right = torch.randn(8, 784, 128, generator=source)
-    exact = left.double() @ right.double()
+    a = torch.randn(8, 128, 784, generator=source)
+    b = torch.randn(8, 784, 128, generator=source)
+    exact = a.double() @ b.double()
 
     # Measure the error of each backend.
-    before = backend()
+    backend_before = backend()
     errors = {}
     try:
-        for route in _SETTINGS:
-            use(route)
-            errors[route] = float((left @ right - exact).abs().max())
+        for name in _SETTINGS:
+            use(name)
+            error = (a @ b - exact).abs()
+            errors[name] = float(error.max())
     finally:
-        use(before)
+        use(backend_before)
     return errors[ONEDNN] <= LESS_EXACT * errors[DEFAULT]

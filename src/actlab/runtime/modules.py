@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 _BARE = vars(nn.Module()).keys()  # attributes of every module
@@ -54,22 +54,24 @@ def unchanged(parts: Iterable[nn.Module]) -> Iterator[None]:
             values += attributes.values()
 
     # Copy the values of tensors, each once.
-    tensors = [*{id(value): value for value in values if _takes_values(value)}.values()]
-    copies = [tensor.detach().clone() for tensor in tensors]
+    copies: dict[int, tuple[Tensor, Tensor]] = {}
+    for value in values:
+        if id(value) not in copies and _takes_values(value):
+            copies[id(value)] = value, value.detach().clone()
     try:
         yield
     finally:
-        for attributes, before in dictionaries:
+        for attributes, attributes_before in dictionaries:
             attributes.clear()
-            attributes.update(before)
+            attributes.update(attributes_before)
         with torch.no_grad():
-            for tensor, copy in zip(tensors, copies, strict=True):
+            for tensor, copy in copies.values():
                 tensor.copy_(copy)
 
 
 def _takes_values(value: Any) -> bool:
     """Return whether an object is a tensor that can be changed in place, such as none expanded."""
-    if not isinstance(value, torch.Tensor) or value.is_inference():
+    if not isinstance(value, Tensor) or value.is_inference():
         return False
     return value.layout is torch.strided and 0 not in value.stride()
 

@@ -42,8 +42,9 @@ def define_operators(package: Path) -> None:
     """Define the `OPERATORS`, without an implementation, unless the package's extension loads."""
     import torch
 
+    extensions = [*package.glob("_C.*"), *package.glob("_C_*")]
     try:
-        for extension in [*package.glob("_C.*"), *package.glob("_C_*")] or [package / "_C.so"]:
+        for extension in extensions or [package / "_C.so"]:
             torch.ops.load_library(str(extension))  # type: ignore[no-untyped-call]
     except OSError:
         for name in OPERATORS:

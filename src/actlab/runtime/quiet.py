@@ -13,15 +13,17 @@ def quiet() -> Iterator[None]:
     """Silence Lightning's messages about each run."""
     import pytorch_lightning  # noqa: F401  (an import sets the levels of its loggers)
 
-    names = "pytorch_lightning", "lightning_fabric", "lightning"
-    loggers = [logging.getLogger(name) for name in names]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
+    # Raise the levels of its loggers.
+    levels = {}
+    for name in ("pytorch_lightning", "lightning_fabric", "lightning"):
+        logger = logging.getLogger(name)
+        levels[logger] = logger.level
         logger.setLevel(logging.ERROR)
+
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module="pytorch_lightning")
             yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
+        for logger, level in levels.items():
             logger.setLevel(level)

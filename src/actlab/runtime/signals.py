@@ -42,13 +42,15 @@ def stopping() -> Iterator[None]:
         _requested.append(number)
         raise Stopped(number)
 
-    # Handlers can only be set in the main thread
-    is_main = threading.current_thread() is threading.main_thread()
-    former = {n: signal.signal(n, stop) for n in (signal.SIGINT, signal.SIGTERM) if is_main}
+    # Handlers can only be set in the main thread.
+    handlers_before = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            handlers_before[number] = signal.signal(number, stop)
     try:
         yield
     finally:
-        for number, handler in former.items():
+        for number, handler in handlers_before.items():
             signal.signal(number, handler)
         _requested.clear()
 
@@ -125,4 +127,5 @@ def check() -> None:
     now = time.monotonic()
     if now - _told >= EVERY:
         _told = now
-        report(() if _measure is None else _measure())
+        parts = _measure() if _measure is not None else ()
+        report(parts)

@@ -36,23 +36,26 @@ def assemble(
     A single run may have its plain task instead: by default, if its network has no stacked forms.
     Sets the matmul backend of this process to the one for the network.
     """
-    first = experiments.build(
+    # Build the first run, which tells whether there are stacked forms.
+    experiment = experiments.build(
         copy.deepcopy(dict(configs[0])), callbacks=[recorder], default_root_dir=str(path)
     )
-    task = first.task
+    task = experiment.task
     matmul.use(matmul_of(task))
     if stacked is None:
         stacked = len(configs) > 1 or (isinstance(task, Task) and has_forms(task))
     if not stacked:
-        return first
+        return experiment
+
+    # Add the tasks of the other runs.
     assert isinstance(task, Task)  # no other can be stacked
-    tasks = [task, *build_tasks(configs[1:], first)]
-    return stack_of(tasks, first, [config[sections.SEED] for config in configs])
+    tasks = [task, *build_tasks(configs[1:], experiment)]
+    return stack_of(tasks, experiment, [config[sections.SEED] for config in configs])
 
 
-def stack_of(tasks: Sequence[Task], first: Experiment, seeds: list[int]) -> Experiment:
-    """Return a stack of tasks with Trainer and data of the ``first`` run, which it changes."""
-    trainer, _, data = first
+def stack_of(tasks: Sequence[Task], experiment: Experiment, seeds: list[int]) -> Experiment:
+    """Return a stack of tasks with Trainer and data of an ``experiment``, which it changes."""
+    trainer, _, data = experiment
 
     # The stack's checkpoint holds the configs of all members.
     writer = trainer.strategy.checkpoint_io
@@ -63,14 +66,14 @@ def stack_of(tasks: Sequence[Task], first: Experiment, seeds: list[int]) -> Expe
     return Experiment(trainer, StackedTask(tasks), data)
 
 
-def build_tasks(configs: Sequence[Mapping[str, Any]], first: Experiment) -> Iterator[Task]:
+def build_tasks(configs: Sequence[Mapping[str, Any]], experiment: Experiment) -> Iterator[Task]:
     """Yield the task of each config, as `actlab.experiments.build` builds it.
 
-    The configs are complete, and differ from the config of ``first`` only in the seed and below
-    ``model``.
+    The configs are complete, and differ from the config of the ``experiment`` only in the seed and
+    below ``model``.
     """
     digests: dict[str, str | None] = {}
-    shared: Mapping[str, Any] = getattr(first.task, "config", None) or {}
+    shared: Mapping[str, Any] = getattr(experiment.task, "config", None) or {}
     for config in configs:
         with one_line_errors(config):
             sections.check(config)

@@ -78,6 +78,7 @@ def form_of(layer: nn.Module) -> Form | None:
         if any(getattr(layer_type, name) is not getattr(kind, name) for name in _METHODS):
             continue
 
+        # A composite module with tensors of its own has no form.
         form, applies = _FORMS[kind]
         tensors = [*layer.parameters(recurse=False), *layer.buffers(recurse=False)]
         if (form is walked and tensors) or not applies(layer):
@@ -88,13 +89,15 @@ def form_of(layer: nn.Module) -> Form | None:
 
 def stack(members: Sequence[nn.Module], stream: Stream) -> nn.Module:
     """Return the stacked form of R modules with the same structure; they become part of it."""
-    first = members[0]
-    form = form_of(first)
+    member = members[0]
+    form = form_of(member)
     if form is not None:
         return form(members, stream)
+
+    # Call any other module once if this is the same, else member by member.
     if acts_on_all_at_once(members):
-        seeding_hooks.attach_like(first, stream)
-        return Elementwise(first, stream)
+        seeding_hooks.attach_like(member, stream)
+        return Elementwise(member, stream)
     return PerMember(members, stream)
 
 
@@ -103,17 +106,20 @@ def acts_on_all_at_once(members: Sequence[nn.Module]) -> bool:
 
     Such members are elementwise, have equal settings, and are random only through `Uniform`.
     """
-    first = members[0]
-    if not activations.is_elementwise(first) or seeding_hooks.seeded(first):
+    if not activations.is_elementwise(members[0]) or seeding_hooks.seeded(members[0]):
         return False
-    return all(_settings(m) == _settings(first) for m in members)
+    settings = _settings(members[0])
+    return all(_settings(member) == settings for member in members)
 
 
 def _settings(module: nn.Module) -> list[Any]:
     if isinstance(module, streams.Uniform):
         return []
     attributes = mapped(plain_attributes(module), _comparable)
-    return [type(module), attributes, *map(_settings, module.children())]
+    settings = [type(module), attributes]
+    for child in module.children():
+        settings.append(_settings(child))
+    return settings
 
 
 def _comparable(value: Any) -> Any:
@@ -126,9 +132,13 @@ def _comparable(value: Any) -> Any:
 def _added(samples: int, features: int, width: int) -> tuple[int, int]:
     """Return how many rows and columns to add, so that each matrix begins at an aligned address."""
     columns = -width % (ALIGNED // math.gcd(ALIGNED, features))
-    whole = ALIGNED // math.gcd(ALIGNED, features, width + columns)
-    least = SMALL_PRODUCT // (features * (width + columns)) + 1
-    return max(-samples % whole, least + -least % whole - samples), columns
+    padded_width = width + columns
+
+    # The rows of a matrix must be a multiple of a number, and enough for the usual backend.
+    multiple = ALIGNED // math.gcd(ALIGNED, features, padded_width)
+    least = SMALL_PRODUCT // (features * padded_width) + 1
+    aligned_least = least + -least % multiple
+    return max(-samples % multiple, aligned_least - samples), columns
 
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -146,7 +156,8 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     # Add rows and columns of zeros.
     if columns:
         weight = F.pad(weight, (0, columns))
-        bias = None if bias is None else F.pad(bias, (0, columns))
+        if bias is not None:
+            bias = F.pad(bias, (0, columns))
     if rows:
         x = F.pad(x, (0, 0, 0, rows))
 
@@ -154,13 +165,22 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     # expanded, too, because gradients are added up where tensors are: in an equal order then.
     if is_thin:
         several = max(runs, 2)
-        x, weight = x.expand(several, -1, -1), weight.expand(several, -1, -1)
-        bias = None if bias is None else bias.expand(several, -1, -1)
+        x = x.expand(several, -1, -1)
+        weight = weight.expand(several, -1, -1)
+        if bias is not None:
+            bias = bias.expand(several, -1, -1)
     return _multiplied(x, weight, bias)[:runs, :samples, :width].contiguous()
 
 
 def _multiplied(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    return torch.bmm(x, weight) if bias is None else torch.baddbmm(bias, x, weight)
+    if bias is None:
+        return torch.bmm(x, weight)
+    return torch.baddbmm(bias, x, weight)
+
+
+def stacked_tensor(members: Sequence[nn.Module], name: str) -> Tensor:
+    """Return the parameter or buffer of a name of all members, ``(R, *)``, without graph."""
+    return torch.stack([getattr(member, name).detach() for member in members])
 
 
 @stacked_form(nn.Linear)
@@ -176,7 +196,7 @@ class StackedLinear(nn.Module):
         self.weight = nn.Parameter(torch.stack([m.weight.detach().T for m in members]))
         self.bias: nn.Parameter | None = None
         if members[0].bias is not None:
-            self.bias = nn.Parameter(torch.stack([m.bias.detach().unsqueeze(0) for m in members]))
+            self.bias = nn.Parameter(stacked_tensor(members, "bias").unsqueeze(1))
 
     def forward(self, x: Tensor) -> Tensor:
         """y_r = x_r W_rᵀ + b_r."""
@@ -204,7 +224,7 @@ class StackedEmbedding(nn.Module):
 
     def __init__(self, members: Sequence[nn.Embedding], stream: Stream) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.stack([m.weight.detach() for m in members]))
+        self.weight = nn.Parameter(stacked_tensor(members, "weight"))
 
     def forward(self, index: Tensor) -> Tensor:
         """y_r = row r·V + index of the table ``(R·V, D)``."""
@@ -226,11 +246,12 @@ class StackedLayerNorm(nn.Module):
 
     def __init__(self, members: Sequence[nn.LayerNorm | nn.RMSNorm], stream: Stream) -> None:
         super().__init__()
-        self.shape, self.eps = list(members[0].normalized_shape), members[0].eps
+        self.shape = list(members[0].normalized_shape)
+        self.eps = members[0].eps
         for name in ("weight", "bias"):
             parameter = None
             if getattr(members[0], name, None) is not None:
-                parameter = nn.Parameter(torch.stack([getattr(m, name).detach() for m in members]))
+                parameter = nn.Parameter(stacked_tensor(members, name))
             self.register_parameter(name, parameter)
 
     def normalised(self, x: Tensor) -> Tensor:
@@ -240,11 +261,14 @@ class StackedLayerNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """y_r = normalised x_r ⊙ gain_r + bias_r."""
+        # Gain and bias of a run broadcast over its samples.
         axes = [1] * (x.dim() - 1 - len(self.shape))
         y = self.normalised(x)
         if self.weight is not None:
             y = y * self.weight.view(-1, *axes, *self.shape)
-        return y if self.bias is None else y + self.bias.view(-1, *axes, *self.shape)
+        if self.bias is not None:
+            y = y + self.bias.view(-1, *axes, *self.shape)
+        return y
 
 
 @stacked_form(nn.RMSNorm)
@@ -277,10 +301,13 @@ def _behind_run_axis(axis: int) -> int:
 @stacked_form(Dropout)
 def stacked_dropout(members: Sequence[Dropout], stream: Stream) -> Dropout:
     """Return one dropout layer for all runs, with one probability per run if they differ."""
+    # Equal probabilities are a single number, as in a member.
     rates = [float(m.p) for m in members]
     p: float | Tensor = rates[0]
     if len(set(rates)) > 1:
         p = torch.tensor(rates, dtype=torch.float64).view(-1, 1)
+
+    # It draws at the site of the members, for all runs.
     dropout = Dropout(p, members[0].setting)
     dropout.uniform.stream = stream
     dropout.uniform.site = members[0].uniform.site
@@ -300,11 +327,11 @@ def walked(members: Sequence[nn.Module], stream: Stream) -> nn.Module:
     parameters or buffers has no form by it: ``x + self.position`` would add each run's row of
     ``position`` to a sample where R = B.
     """
-    first = members[0]
-    stacked = copy.copy(first)
+    children = members[0]._modules
+    stacked = copy.copy(members[0])
+    stacked._modules = dict(children)
     forms: dict[nn.Module, nn.Module] = {}  # a child with two names has one form
-    stacked._modules = dict(first._modules)
-    for name, child in first._modules.items():
+    for name, child in children.items():
         if child is None:  # such as the shortcut of a block
             continue
         if child not in forms:
@@ -329,6 +356,8 @@ class Elementwise(nn.Module):
         if not padding or self.stream.part != (0, 1):
             y: Tensor = self.activation(x)
             return y
+
+        # Pad, and cut off the padding.
         rows = F.pad(x.flatten(1), (0, padding))
         y = self.activation(rows)
         return y[:, :numbers].reshape(x.shape)
@@ -359,14 +388,17 @@ class PerMember(nn.Module):
         return self.members[r].state_dict()
 
 
-def reason_against(network: nn.Module, units: Sequence[nn.Module] = ()) -> str | None:
+def reason_against(network: nn.Module, activation_modules: Sequence[nn.Module] = ()) -> str | None:
     """Return why the network of one member has no stacked form, or None.
 
-    ``units`` are its activation modules. A module without a stacked form is called member by
-    member, which saves no time: allowed for activations and small layers.
+    A module without a stacked form is called member by member, which saves no time: allowed for
+    activations and small layers.
     """
-    if any(network is unit for unit in units) or activations.is_elementwise(network):
+    is_activation = any(network is activation for activation in activation_modules)
+    if is_activation or activations.is_elementwise(network):
         return None
+
+    # A small module without a form is called member by member.
     name = type(network).__name__
     form = form_of(network)
     if form is None:
@@ -382,13 +414,14 @@ def reason_against(network: nn.Module, units: Sequence[nn.Module] = ()) -> str |
             f"{name} may draw random numbers; declare 'stochastic = False' on the class if it does "
             "not"
         )
+    # A tied weight is a parameter of two modules.
     tensors: list[nn.Parameter] = []
     for part in network.modules():
         tensors += part.parameters(recurse=False)
     if len(set(tensors)) < len(tensors):
         return f"{name} has tied weights, which stacked forms would separate"
     for child in network.children():
-        reason = reason_against(child, units)
+        reason = reason_against(child, activation_modules)
         if reason:
             return reason
     return None

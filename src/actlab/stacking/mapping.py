@@ -20,6 +20,7 @@ from actlab.errors.messages import one_line
 from actlab.random import streams
 from actlab.random.seeding_hooks import seeded
 from actlab.runtime.accidents import is_accident
+from actlab.stacking.layers import stacked_tensor
 
 
 class MappingError(Exception):
@@ -48,20 +49,23 @@ def joined(members: Sequence[nn.Module]) -> nn.Module:
     joint_network = copy.deepcopy(members[0])
     for _, hook in seeded(joint_network):  # vmap itself rejects random numbers
         hook.detach()
-    stacked: dict[int, Tensor] = {}  # by the id of the first member's tensor
+
+    # Replace each tensor by the tensors of all members.
+    joint_tensors: dict[int, Tensor] = {}  # by the id of the first member's tensor
     for path, module in joint_network.named_modules():
         parts = [member.get_submodule(path) for member in members]
-        named = module._parameters | module._buffers
-        for name, tensor in named.items():
+        tensors = module._parameters | module._buffers
+        for name, tensor in tensors.items():
             if tensor is None:
                 continue
-            first = getattr(parts[0], name)
-            if id(first) not in stacked:
-                joint = torch.stack([getattr(part, name).detach() for part in parts])
-                if isinstance(first, nn.Parameter):
-                    joint = nn.Parameter(joint, first.requires_grad)
-                stacked[id(first)] = joint
-            setattr(module, name, stacked[id(first)])
+            member_tensor = getattr(parts[0], name)
+            key = id(member_tensor)
+            if key not in joint_tensors:
+                joint = stacked_tensor(parts, name)
+                if isinstance(member_tensor, nn.Parameter):
+                    joint = nn.Parameter(joint, member_tensor.requires_grad)
+                joint_tensors[key] = joint
+            setattr(module, name, joint_tensors[key])
     return joint_network
 
 
@@ -74,12 +78,13 @@ def call(network: nn.Module, *inputs: Tensor, shared: bool = False) -> Tensor:
     input_axis = None if shared else 0
     axes = 0, *[input_axis] * len(inputs)
 
-    def of_member(tensors: dict[str, Tensor], *member_inputs: Tensor) -> Any:
+    def call_member(tensors: dict[str, Tensor], *member_inputs: Tensor) -> Any:
         return functional_call(network, tensors, member_inputs)
 
+    # The error of torch is shortened to its first sentence.
     try:
         with _plain_attention():
-            output: Tensor = vmap(of_member, axes, randomness="error")(state, *inputs)
+            output: Tensor = vmap(call_member, axes, randomness="error")(state, *inputs)
     except (RuntimeError, TypeError, ValueError) as error:
         if is_accident(error):
             raise

@@ -26,14 +26,21 @@ class StackedNetwork(nn.Module):
         super().__init__()
         self.size = len(members)
         self.mapped = mapped
-        self.layers = mapping.joined(members) if mapped else stack(members, stream)
-        for r, member in enumerate(members):  # which frees their memory
+        if mapped:
+            self.layers = mapping.joined(members)
+        else:
+            self.layers = stack(members, stream)
+
+        # Free the memory of the members.
+        for r, member in enumerate(members):
             self.share(r, member)
 
     def forward(self, *inputs: Tensor, shared: bool = False) -> Tensor:
         """Return the outputs of all members; ``shared`` inputs have no run axis."""
         if self.mapped:
             return mapping.call(self.layers, *inputs, shared=shared)
+
+        # Stacked forms expect the run axis.
         if shared:
             inputs = tuple(x.expand(self.size, *x.shape) for x in inputs)
         output: Tensor = self.layers(*inputs)
@@ -50,8 +57,10 @@ class StackedNetwork(nn.Module):
         """Return a copy of the state dict of member ``r``'s network."""
         state = _state(self.layers, r)
         for name, value in state.items():
-            is_tensor = isinstance(value, Tensor)
-            state[name] = value.clone().contiguous() if is_tensor else copy.deepcopy(value)
+            if isinstance(value, Tensor):
+                state[name] = value.clone().contiguous()
+            else:
+                state[name] = copy.deepcopy(value)
         return state
 
 
@@ -84,13 +93,17 @@ def task_state(network: StackedNetwork, r: int) -> dict[str, Tensor]:
 def member_names(network: StackedNetwork) -> dict[str, tuple[str, int | None]]:
     """Return the name in a member of each stacked parameter, and its run; None if it has all."""
     names: dict[str, tuple[str, int | None]] = {}
-    paths = [path for path, part in network.named_modules() if isinstance(part, PerMember)]
     for name, _ in network.named_parameters():
         names[name] = name.removeprefix("layers."), None
-        for path in paths:
-            prefix = f"{path}.members."
+
+    # A module that is called member by member has parameters of one run.
+    for path, part in network.named_modules():
+        if not isinstance(part, PerMember):
+            continue
+        prefix = f"{path}.members."
+        outer = path.removeprefix("layers")
+        for name in names:
             if name.startswith(prefix):
                 number, _, inner = name.removeprefix(prefix).partition(".")
-                outer = path.removeprefix("layers")
                 names[name] = f"{outer}.{inner}".strip("."), int(number)
     return names

@@ -34,19 +34,21 @@ class Slices:
     def __init__(self, network: StackedNetwork, members: Sequence[Task]) -> None:
         self.sliced: dict[nn.Parameter, list[nn.Parameter]] = {}  # slices, by their parameter
         self._runs: dict[nn.Parameter, slice] = {}
-        self._columns: dict[nn.Parameter, int] = {}  # number of the parameter's name in a member
+        self._columns: dict[nn.Parameter, int] = {}  # by slice or parameter, see `clip_norms`
         self.size = len(members)
         self.owners: list[int] = []  # the first run of each parameter group
 
         # Name the parameters as in a member.
         self._names = member_names(network)
-        self._in_member = list(dict.fromkeys(inner for inner, _ in self._names.values()))
+        self._column_by_name: dict[str, int] = {}  # by the name in a member
         member_kinds = optim.kinds(members[0].network, members[0].activations)
-        kinds = {name: member_kinds[inner] for name, (inner, _) in self._names.items()}
-
-        # Store the numbers of each member in whole vectors.
         self._rows: dict[str, Tensor] = {}
-        for name, (_, owner) in self._names.items():
+        kinds = {}
+        for name, (inner, owner) in self._names.items():
+            kinds[name] = member_kinds[inner]
+            self._column_by_name.setdefault(inner, len(self._column_by_name))
+
+            # Store the numbers of each member in whole vectors.
             if owner is None:
                 self._rows[name] = _in_whole_vectors(network.get_parameter(name))
         for r, member in enumerate(members):
@@ -74,7 +76,7 @@ class Slices:
     def _parts(
         self, network: StackedNetwork, names: Sequence[str], runs: slice
     ) -> Iterable[nn.Parameter]:
-        """Yield what the optimiser updates of some parameters: slices, or parameter parameters."""
+        """Yield what the optimiser updates of some parameters: slices, or whole parameters."""
         for name in names:
             part = network.get_parameter(name)
             inner, owner = self._names[name]
@@ -89,13 +91,14 @@ class Slices:
                 self._runs[part] = slice(owner, owner + 1)
             else:
                 continue
-            self._columns[part] = self._in_member.index(inner)
+            self._columns[part] = self._column_by_name[inner]
             yield part
 
     @torch.no_grad()
     def penalty(self) -> Tensor:
         """Return ½·decay·Σw² of each run, ``(R,)``; see `actlab.optim.penalty`."""
         penalties = next(iter(self._runs)).new_zeros(self.size)
+        # The members of a group have the same decay.
         for group in self.optimizer.param_groups:
             if not group["weight_decay"]:
                 continue
@@ -117,7 +120,7 @@ class Slices:
                 gradients[part] = part.grad.view(runs.stop - runs.start, -1)
 
         # Compute the norms of each run's parameters.
-        norms = next(iter(gradients.values())).new_zeros(self.size, len(self._in_member))
+        norms = next(iter(gradients.values())).new_zeros(self.size, len(self._column_by_name))
         for part, gradient in gradients.items():
             column = self._columns[part]
             norms[self._runs[part], column] = torch.linalg.vector_norm(gradient, dim=1)
@@ -134,6 +137,8 @@ class Slices:
             if gradient is None:
                 continue
             parameter.grad = None
+
+            # Slices of a padded parameter have rows of numbers.
             if parts[0].shape[1:] != parameter.shape[1:]:
                 gradient = _padded(gradient)
             for part in parts:
@@ -143,7 +148,8 @@ class Slices:
 def _padded(tensor: Tensor) -> Tensor:
     """Return the numbers of each run, followed by zeros up to whole vectors, ``(R, P)``."""
     numbers = tensor.reshape(len(tensor), -1)
-    return F.pad(numbers, (0, -numbers.shape[1] % WHOLE))
+    padding = -numbers.shape[1] % WHOLE
+    return F.pad(numbers, (0, padding))
 
 
 def _in_whole_vectors(parameter: nn.Parameter) -> Tensor:
@@ -152,6 +158,8 @@ def _in_whole_vectors(parameter: nn.Parameter) -> Tensor:
     numbers = values[0].numel()
     if numbers % WHOLE == 0:
         return values
+
+    # The parameter becomes a view of the padded numbers.
     rows = _padded(values)
     parameter.data = rows[:, :numbers].view(values.shape)
     return rows
@@ -159,8 +167,9 @@ def _in_whole_vectors(parameter: nn.Parameter) -> Tensor:
 
 def _settings(member: Task, r: int) -> tuple[dict[str, Any], dict[str, optim.Schedule], int | None]:
     """Return what neighbours share; the number of a member whose schedule has a state, too."""
-    group = member.optimizer([nn.Parameter(torch.zeros(1))]).param_groups[0]
-    settings = {name: value for name, value in group.items() if name != "params"}
+    optimizer = member.optimizer([nn.Parameter(torch.zeros(1))])
+    settings = dict(optimizer.param_groups[0])
+    del settings["params"]
     if member.l2 is not None:
         settings["penalty"] = member.l2.weight_decay
     number = r if optim.is_stateful(member.schedules) else None
@@ -168,8 +177,13 @@ def _settings(member: Task, r: int) -> tuple[dict[str, Any], dict[str, optim.Sch
 
 
 def _shared(members: Sequence[Task]) -> OptimizerCallable:
-    optimizers = [checked_optimizer(member, [nn.Parameter(torch.zeros(1))]) for member in members]
-    kinds = dict.fromkeys(type(optimizer).__name__ for optimizer in optimizers)
+    """Return the optimiser of all members; reject members with different ones."""
+    kinds: list[str] = []
+    for member in members:
+        optimizer = checked_optimizer(member, [nn.Parameter(torch.zeros(1))])
+        kind = type(optimizer).__name__
+        if kind not in kinds:
+            kinds.append(kind)
     if len(kinds) > 1:
         raise ActlabError(f"members of one stack have different optimisers: {', '.join(kinds)}")
     return members[0].optimizer

@@ -58,6 +58,8 @@ class StackedTask(Training):
         reason = reason_against(members[0])
         if reason:
             raise ActlabError(f"{type(members[0]).__name__} cannot be stacked: {reason}")
+
+        # Join the networks, which draw random numbers as the members do.
         self._members = list(members)  # a plain list: their parameters live in the stack
         self.stream = Stream([m.seed for m in members])
         self.stream.reserve(members[0].stream.sites)
@@ -73,13 +75,15 @@ class StackedTask(Training):
 
     def setup(self, stage: str) -> None:
         """Give the members the Trainer, because their quantities may depend on the epoch."""
-        first = self.members[0]
+        prototype = self.members[0]
         devices = self.trainer.world_size
-        if first.ragged and devices > 1:  # each run's part of a batch would have its own offset
+        # Each run's part of a batch would have its own offset.
+        if prototype.ragged and devices > 1:
             raise ActlabError(
-                f"a stack of {type(first).__name__} on {devices} devices: its batches differ in "
-                "size. Set trainer.devices to 1, or train the runs one by one"
+                f"a stack of {type(prototype).__name__} on {devices} devices: its batches differ "
+                "in size. Set trainer.devices to 1, or train the runs one by one"
             )
+
         for member in self.members:
             member.trainer = self.trainer
         super().setup(stage)
@@ -89,6 +93,7 @@ class StackedTask(Training):
         super().record_update(loss, measured, batch_idx)
         if not self.loggers_of or not self.logs_update(batch_idx):
             return
+
         losses = measured["train/loss"][0].tolist()
         for r, logger in self.loggers_of.items():
             metrics = {STEP_LOSS: losses[r], "epoch": self.current_epoch}
@@ -126,8 +131,8 @@ class StackedTask(Training):
     @calling()
     def measured(self, batch: Batch, shared: bool, split: str | None = None) -> dict[str, Quantity]:
         """Return the quantities of a batch, with values ``(R, B, *)``; see `Training.measured`."""
-        first = self.members[0]
-        first.training = self.training
+        prototype = self.members[0]
+        prototype.training = self.training
         batch = as_batch(batch)
         by_run = batch
         if shared:
@@ -135,8 +140,8 @@ class StackedTask(Training):
 
         # Measure all members.
         output = None
-        if first.sees_network:
-            quantities = with_gradients(first, self.network, by_run)
+        if prototype.sees_network:
+            quantities = with_gradients(prototype, self.network, by_run)
         else:
             output = self._outputs(batch, by_run)
             quantities = self._quantities(output, by_run)
@@ -153,10 +158,10 @@ class StackedTask(Training):
 
     def _outputs(self, batch: Batch, by_run: Batch) -> Tensor:
         """Return the outputs for a batch; ``by_run`` is the batch itself, or is expanded."""
-        first = self.members[0]
+        prototype = self.members[0]
         shared = batch is not by_run
-        if getattr(first.inputs, "takes_run_axis", False):
-            inputs = first.inputs(batch)
+        if getattr(prototype.inputs, "takes_run_axis", False):
+            inputs = prototype.inputs(batch)
         else:
             inputs_by_run = []
             for r, member in enumerate(self.members):
@@ -167,9 +172,9 @@ class StackedTask(Training):
         return output
 
     def _quantities(self, output: Tensor, batch: Batch) -> dict[str, Quantity]:
-        first = self.members[0]
-        if first.measures_all:
-            return first.quantities(output, batch)
+        prototype = self.members[0]
+        if prototype.measures_all:
+            return prototype.quantities(output, batch)
 
         # Measure the members one by one.
         measured = []
@@ -273,6 +278,13 @@ def _of_member(batch: Batch, r: int) -> Batch:
 
 def stacked_quantity(quantities: Sequence[Quantity]) -> Quantity:
     """Stack the quantities of the R members into one."""
-    values = torch.stack([quantity.values for quantity in quantities])
-    weights = [quantity.weights for quantity in quantities if quantity.weights is not None]
-    return Quantity(values, torch.stack(weights) if weights else None)
+    values = []
+    weights = []
+    for quantity in quantities:
+        values.append(quantity.values)
+        if quantity.weights is not None:
+            weights.append(quantity.weights)
+
+    if not weights:
+        return Quantity(torch.stack(values))
+    return Quantity(torch.stack(values), torch.stack(weights))

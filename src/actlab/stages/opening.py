@@ -1,6 +1,6 @@
 """Stages of a study: each later stage runs at the settings that the stage before it has selected.
 
-One setting is chosen at each grid point. The first of two stages may search
+One setting is selected at each grid point. The first of two stages may search
 (`actlab.stages.search`). The selection is made once, stored in ``selection.json`` and reused by
 every later start. After a search, it is made again when the trials or their seeds have changed.
 """
@@ -20,7 +20,7 @@ from actlab.storage.files import DamagedError
 from actlab.studies.formats import Chosen, Selected
 from actlab.studies.groups import Group, groups
 from actlab.studies.lengths import other_length
-from actlab.studies.plan import Run, Selection, Stage, Study
+from actlab.studies.plan import Block, Run, Selection, Stage, Study
 from actlab.studies.points import Point
 from actlab.studies.states import OVER, WAITING
 from actlab.studies.study_folder import RESELECT, SELECTION, StudyFolder
@@ -28,49 +28,83 @@ from actlab.studies.study_folder import RESELECT, SELECTION, StudyFolder
 
 @dataclass(frozen=True)
 class Opened:
-    """The stages of a study that can be run, each as a study of its own; without stages, the study itself."""
+    """The stages of a study that can be run, each as a study of its own.
 
-    folder: StudyFolder  # of the whole study
+    A study without stages has one entry, the study itself. The class starts no run and selects
+    nothing: `opened` makes the selections.
+
+    Attributes:
+        folder: the folder of the whole study.
+        stages: the stages that can be run, in order, all with the same folder.
+    """
+
+    folder: StudyFolder
     stages: list[StudyFolder]
 
     def until(self, name: str) -> list[StudyFolder]:
-        """Return the stages up to the stage ``name``; an error if there is none, or if it cannot be run yet."""
+        """Return the stages up to the stage of this name.
+
+        Raises:
+            ActlabError: the study has no such stage, or the stage cannot be run yet.
+        """
+        # The name
         study = self.folder.study
         names = [stage.name for stage in study.stages]
         if name not in names:
             remedy = "" if names else f"{study.name} has no stages: leave --stage out."
             raise unknown("stage", name, names, remedy)
+
+        # The stages before it
         number = names.index(name) + 1
         if len(self.stages) < number:
             raise ActlabError(
-                f"stage {name} cannot be run yet: {self._awaited()}, or copy {SELECTION} from a folder "
-                f"where they have ended to {self.folder.path / SELECTION}"
+                f"stage {name} cannot be run yet: {self._obstacle()}, or copy {SELECTION} from a "
+                f"folder where they have ended to {self.folder.path / SELECTION}"
             )
         return self.stages[:number]
 
-    def _awaited(self) -> str:
-        """Return what the first stage that has not opened waits for, with the remedy."""
-        name, runs = self.folder.study.stages[len(self.stages) - 1].name, self.stages[-1].runs
-        kinds = [run.state.kind for run in runs]
+    def _obstacle(self) -> str:
+        """Return what the next stage waits for, with the remedy."""
+        name = self.folder.study.stages[len(self.stages) - 1].name
+        kinds = [run.state.kind for run in self.stages[-1].runs]
         if all(kind == WAITING for kind in kinds):
             return f"no run of stage {name} has begun: run it first"
-        left = sum(kind not in OVER for kind in kinds)
-        return f"{left} of {len(runs)} runs of stage {name} have not ended: run the study again"
+
+        running = [kind for kind in kinds if kind not in OVER]
+        return (
+            f"{len(running)} of {len(kinds)} runs of stage {name} have not ended: "
+            "run the study again"
+        )
 
     def unopened(self) -> str | None:
-        """Return a message if a stage that has not opened has finished runs, as in half of an archive."""
-        number, stages = len(self.stages), self.folder.study.stages
-        planned = {run.id for stage in self.stages for run in stage.runs}
-        there = {*self.folder.finished()} if number < len(stages) else set[str]()
+        """Return a message if a stage that has not opened has finished runs.
+
+        A part of an archive has such runs.
+        """
+        stages = self.folder.study.stages
+        number = len(self.stages)
+        if number >= len(stages):
+            return None
+
+        # Finished runs that no open stage has
+        finished = set(self.folder.finished())
+        planned_ids: set[str] = set()
+        for open_stage in self.stages:
+            planned_ids.update(run.id for run in open_stage.runs)
+
         for stage in stages[number:]:
+            # Runs of an unopened stage are recognised by their seeds
             seeds = {f"seed{seed}" for seed in stage.seeds}
-            mine = [name for name in there - planned if seeds & {*name.split("-")}]
-            if mine:
-                missing = len({run.id for run in self.stages[-1].runs} - there)
+            runs_of_stage = []
+            for name in finished - planned_ids:
+                if not seeds.isdisjoint(name.split("-")):
+                    runs_of_stage.append(name)
+            if runs_of_stage:
+                missing = {run.id for run in self.stages[-1].runs} - finished
                 return (
-                    f"{len(mine)} finished runs of stage {stage.name} are not shown: the stage requires "
-                    f"{SELECTION} or the {missing} missing runs of stage {stages[number - 1].name}. If this is "
-                    "an archive, unpack all of it."
+                    f"{len(runs_of_stage)} finished runs of stage {stage.name} are not shown: the "
+                    f"stage requires {SELECTION} or the {len(missing)} missing runs of stage "
+                    f"{stages[number - 1].name}. If this is an archive, unpack all of it."
                 )
         return None
 
@@ -87,228 +121,299 @@ def opened(folder: StudyFolder, store: bool = True) -> Opened:
     study = folder.study
     if not study.stages:
         return Opened(folder, [folder])
-    first, *others = study.stages
-    stages, selection = [folder.of(planned(study, first))], folder.selection
-    places, chosen = stages[0].groups, selection
-    for stage in others:
-        entries, failures = _selected(stages[-1], selection.get(stage.name, {}))
-        kept = {key: entry for key, entry in entries.items() if entry["seeds"]}
-        if not kept:
+
+    first_stage, *later_stages = study.stages
+    stages = [folder.of(planned(study, first_stage))]
+    stored = folder.selection
+    selections = dict(stored)
+    for stage in later_stages:
+        # Select a setting at each grid point
+        before = stages[-1]
+        entries, failures = _select(before, stored.get(stage.name, {}))
+        entries_with_seeds = {key: entry for key, entry in entries.items() if entry["seeds"]}
+        if not entries_with_seeds:
             break
-        chosen = {**chosen, stage.name: kept}
-        choices = [(place, entries[place.key]) for place in places]
-        later = replace(_later(study, stages[-1].study, stage, choices), failed=failures)
-        if first.search:
-            later = search.compared(later, whole(study, first), choices)
-        later = replace(later, notes=(*later.notes, *_other_runs(stages[-1], entries)))
-        stages.append(folder.of(later))
-    if store and chosen != selection and folder.path.exists():
-        folder.store(SELECTION, chosen)
+        selections[stage.name] = entries_with_seeds
+
+        # Plan the stage at these settings
+        choices = [(group, entries[group.key]) for group in stages[0].groups]
+        later = replace(_later_study(study, before.study, stage, choices), failed=failures)
+        if first_stage.search:
+            later = search.compared(later, grid_of(study, first_stage), choices)
+        notes = (*later.notes, *_notes_on_other_runs(before, entries))
+        stages.append(folder.of(replace(later, notes=notes)))
+
+    if store and selections != stored and folder.path.exists():
+        folder.store(SELECTION, selections)
     return Opened(folder, stages)
 
 
 def planned(study: Study, stage: Stage) -> Study:
-    """Return the study of a stage without selections: the whole grid, or the trials of its search."""
-    grid = whole(study, stage)
-    return grid if stage.search is None else search.study_of(grid, stage.search)
+    """Return the study of a stage without selections: the whole grid, or trials of a search."""
+    grid = grid_of(study, stage)
+    if stage.search is None:
+        return grid
+    return search.study_of(grid, stage.search)
 
 
-def _selected(before: StudyFolder, stored: Chosen) -> tuple[Chosen, Mapping[str, str]]:
+def _select(before: StudyFolder, stored: Chosen) -> tuple[Chosen, Mapping[str, str]]:
     """Return the entry of each group and why runs failed; both are empty while a run is missing."""
-    places = before.groups
-    known = _valid(places, stored, before.study.select)
-    missing = [place for place in places if place.key not in known]
-    if not missing:
-        return known, {}
+    entries = _valid_entries(before, stored)
+    new_groups = []
+    for group in before.groups:
+        if group.key not in entries:
+            new_groups.append(group)
+    if not new_groups:
+        return entries, {}
+
+    # Wait for all runs of the groups without an entry
     loaded = results.load(before)
-    waiting = {run.id for run in before.runs} - loaded.results.keys() - loaded.failures.keys()
-    if any(run.id in waiting for place in missing for run in _runs_of(place)):
-        return {}, {}
-    made = {place.key: _entry_of(place, loaded) for place in missing}
-    lost = (run.id for place in missing if _diverged(place, loaded) for run in _runs_of(place))
-    return {**known, **made}, {
-        **loaded.failures,
-        **dict.fromkeys(lost, "all trials of a search diverged"),
-    }
+    ended = loaded.results.keys() | loaded.failures.keys()
+    running = {run.id for run in before.runs} - ended
+    for group in new_groups:
+        if not running.isdisjoint(group.run_ids):
+            return {}, {}
+
+    failures = dict(loaded.failures)
+    for group in new_groups:
+        entries[group.key] = _entry_of(group, loaded)
+        if _all_trials_diverged(group, loaded):
+            failures |= dict.fromkeys(group.run_ids, "all trials of a search diverged")
+    return entries, failures
 
 
-def _diverged(place: Group, loaded: Results) -> bool:
-    """Return whether all trials of a search have diverged; those of a grid may be compared."""
-    if not place.space or selection.missing_at(loaded, place):
+def _all_trials_diverged(group: Group, loaded: Results) -> bool:
+    """Return whether a search has only diverged trials; those of a grid may be compared."""
+    if not group.space or selection.missing_at(loaded, group):
         return False
-    return all(map(math.isinf, selection.scores(loaded, place.settings)))
+    return all(map(math.isinf, selection.scores(loaded, group.settings)))
 
 
-def _runs_of(place: Group) -> Iterator[Run]:
-    return (run for setting in place.settings for run in setting.runs)
-
-
-def _valid(places: Sequence[Group], stored: Chosen, rule: Selection) -> Chosen:
-    """Return the stored entries of the places that runs of today's code and settings have selected.
+def _valid_entries(before: StudyFolder, stored: Chosen) -> Chosen:
+    """Return the stored entries of groups that runs of today's code and settings have selected.
 
     Raises:
-        DamagedError: if another rule has selected one of them.
+        DamagedError: if another rule has selected an entry.
     """
+    rule = before.study.select
     entries = {}
-    for place in places:
-        entry, runs = stored.get(place.key), {run.id for run in _runs_of(place)}
+    for group in before.groups:
+        entry = stored.get(group.key)
         if entry is None:
             continue
-        selected_by = {*(entry.get("runs") or runs)}
-        if runs.isdisjoint(selected_by) or (place.space and runs != selected_by):
-            continue  # by runs of other code or settings, or by other trials
-        stated = (
-            entry.get("metric", rule.metric),
-            entry.get("mode", rule.mode),
-            entry.get("at", Selection.at),
-        )
-        if (used := Selection(rule.tune, *stated)) != rule:
+
+        # Leave out entries by runs of other code or settings, or by other trials
+        runs = set(group.run_ids)
+        selecting_runs = set(entry.get("runs") or runs)
+        if runs.isdisjoint(selecting_runs) or (group.space and runs != selecting_runs):
+            continue
+
+        # Compare the rules
+        metric = entry.get("metric", rule.metric)
+        mode = entry.get("mode", rule.mode)
+        stored_rule = Selection(rule.tune, metric, mode, entry.get("at", Selection.at))
+        if stored_rule != rule:
             raise DamagedError(
-                f"{SELECTION} was selected by the {used.mode} of the {used.value}, not the {rule.mode} of the "
-                f"{rule.value}: {RESELECT}"
+                f"{SELECTION} was selected by the {stored_rule.mode} of the {stored_rule.value}, "
+                f"not the {rule.mode} of the {rule.value}: {RESELECT}"
             )
-        entries[place.key] = entry
+        entries[group.key] = entry
     return entries
 
 
-def _entry_of(place: Group, loaded: Results) -> Selected:
+def _entry_of(group: Group, loaded: Results) -> Selected:
     """Return the setting with the best median over seeds, the first of equal ones.
 
     It has no seeds, and so opens no stage, if a run has failed or all trials of a search have
     diverged.
     """
-    study, settings = loaded.study, place.settings
-    setting = selection.chosen(loaded, place) or settings[0]
-    runs = [run.id for run in _runs_of(place)]
-    lost = _diverged(place, loaded) or selection.missing_at(loaded, place) > 0
+    study = loaded.study
+    setting = selection.chosen(loaded, group) or group.settings[0]
+
+    # The seeds that selected it
+    seeds = [run.seed for run in setting.runs]
+    if _all_trials_diverged(group, loaded) or selection.missing_at(loaded, group) > 0:
+        seeds = []
+
     return {
-        "point": dict(place.point),
+        "point": dict(group.point),
         "chosen": dict(setting.tuned),
-        "tried": study.tried.get(place.point, len(settings)),
+        "tried": study.tried.get(group.point, len(group.settings)),
         "metric": study.select.metric,
         "mode": study.select.mode,
         "at": study.select.at,
-        "seeds": [] if lost else [run.seed for run in setting.runs],
-        "runs": runs,
+        "seeds": seeds,
+        "runs": group.run_ids,
     }
 
 
 def load(folder: StudyFolder, stage: str | None = None) -> list[Results]:
-    """Load the results of all open stages, or of those up to the stage of a name; the last one is shown."""
-    stages = opened(folder)
-    first, *others = map(results.load, stages.stages if stage is None else stages.until(stage))
-    study = stages.folder.study
+    """Load the results of all open stages, or up to the stage of a name; the last one is shown."""
+    ready = opened(folder)
+    stages = ready.stages
+    if stage is not None:
+        stages = ready.until(stage)
+    loaded = list(map(results.load, stages))
+
+    # The first stage has selected the settings of the second
+    study = ready.folder.study
     if len(study.stages) > 1:
-        chosen = stages.folder.selection.get(study.stages[1].name, {})
-        first = replace(first, chose=frozenset(_runs_that_chose(first.groups, chosen)))
-    *before, last = first, *others
-    if before:
-        last = replace(last, chosen_in=first)
-    if stage is None and (line := stages.unopened()):
-        last = replace(last, damaged=(*last.damaged, line))
-    return [*before, last]
+        entries = ready.folder.selection.get(study.stages[1].name, {})
+        selecting_runs = _runs_that_selected(loaded[0].groups, entries)
+        loaded[0] = replace(loaded[0], chose=frozenset(selecting_runs))
+    if len(loaded) > 1:
+        loaded[-1] = replace(loaded[-1], chosen_in=loaded[0])
+
+    # Results that are not shown
+    if stage is None:
+        message = ready.unopened()
+        if message:
+            loaded[-1] = replace(loaded[-1], damaged=(*loaded[-1].damaged, message))
+    return loaded
 
 
 def designed(folder: StudyFolder) -> Results:
     """Return the comparison that a study ends in, without values of runs.
 
-    Until its stage has opened, each place has its first setting, and no looks after a search are
+    Until its stage has opened, each group has its first setting, and no looks after a search are
     counted: they depend on what it selects.
     """
     ready = opened(folder, store=False)
-    study, stages = ready.folder.study, ready.folder.study.stages
+    study = ready.folder.study
+    stages = study.stages
     if len(ready.stages) >= len(stages):
         return Results(ready.stages[-1], {}, {})
 
-    # Each place has the values that its settings would have, and the seeds of all stages that
-    # select.
-    first = planned(study, stages[0])
-    selecting = [seed for stage in stages[:-1] for seed in stage.seeds]
-    choices = [(place, _first_choice(place, selecting)) for place in groups(first)]
-    return Results(folder.of(_later(study, first, stages[-1], choices)), {}, {})
+    # Each group has its first setting, and the seeds of all stages that select
+    seeds: list[int] = []
+    for stage in stages[:-1]:
+        seeds += stage.seeds
+    grid = planned(study, stages[0])
+    choices: list[tuple[Group, Selected]] = []
+    for group in groups(grid):
+        settings = group.settings
+        chosen = dict(settings[0].tuned)
+        choices.append((group, {"chosen": chosen, "tried": len(settings), "seeds": seeds}))
+    return Results(folder.of(_later_study(study, grid, stages[-1], choices)), {}, {})
 
 
-def _first_choice(place: Group, seeds: Sequence[int]) -> Selected:
-    """Return an entry that selects the first setting of a place."""
-    first, *_ = settings = place.settings
-    return {"chosen": dict(first.tuned), "tried": len(settings), "seeds": [*seeds]}
-
-
-def whole(study: Study, stage: Stage) -> Study:
+def grid_of(study: Study, stage: Stage) -> Study:
     """Return a study of the whole grid with the settings and seeds of any stage."""
-    blocks = tuple(
-        replace(block, settings={**block.settings, **stage.settings}) for block in study.blocks
-    )
-    cut = study.cut or other_length(zip(study.blocks, blocks, strict=True))
+    blocks = []
+    for block in study.blocks:
+        blocks.append(replace(block, settings={**block.settings, **stage.settings}))
+
     is_last = stage.name == study.stages[-1].name  # whose seeds `more_seeds` sets
     return replace(
         study,
-        blocks=blocks,
-        cut=cut,
+        blocks=tuple(blocks),
+        cut=study.cut or other_length(zip(study.blocks, blocks, strict=True)),
         seeds=stage.seeds,
         more_seeds=study.more_seeds if is_last else "",
         title=f"{study.title}, stage {stage.name}",
     )
 
 
-def _runs_that_chose(first: Sequence[Group], chosen: Chosen) -> Iterator[str]:
+def _runs_that_selected(first_groups: Sequence[Group], entries: Chosen) -> Iterator[str]:
     """Yield the ids of the runs of the first stage that selected the settings of the second."""
-    for group in first:
-        if entry := chosen.get(group.key):
-            chose = (run.id for run in _runs_of(group) if run.seed in entry["seeds"])
-            yield from entry.get("runs", chose)
+    for group in first_groups:
+        entry = entries.get(group.key)
+        if entry is None:
+            continue
+        if "runs" in entry:
+            yield from entry["runs"]
+            continue
+        for run in group.runs:
+            if run.seed in entry["seeds"]:
+                yield run.id
 
 
-def _later(
+def _later_study(
     study: Study, before: Study, stage: Stage, choices: Sequence[tuple[Group, Selected]]
 ) -> Study:
     """Return a later stage as a study: a block for each grid point, with one value for each key."""
-    of_grid, searched = whole(study, stage), study.stages[0].search
-    from_blocks = search.blocks_of(of_grid, searched) if searched else of_grid.blocks
-    blocks, shut, tried, edges = [], [], {}, {}
-    for place, entry in choices:
-        chosen, has_seeds = entry["chosen"], bool(entry["seeds"])
-        run = place.run_of(chosen)
-        if run is None:
-            words = Point(chosen).in_words()
-            raise DamagedError(
-                f"{SELECTION} has chosen {words}, which the grid does not have: {RESELECT}"
-            )
-        block = from_blocks[run.block]
-        grid = {key: [run.point[key]] for key in block.grid}
-        blocks.append(replace(block, grid=grid, opened=has_seeds, trial=None))
+    grid = grid_of(study, stage)
+    grid_blocks = grid.blocks
+    if study.stages[0].search:
+        grid_blocks = search.blocks_of(grid, study.stages[0].search)
+
+    blocks: list[Block] = []
+    tried: dict[Point, int] = {}
+    edges: dict[Point, tuple[str, ...]] = {}
+    without_values: list[str] = []
+    for group, entry in choices:
+        # A block of one point, at the selected setting
+        run = _run_of(group, entry)
+        block = grid_blocks[run.block]
+        values = {key: [run.point[key]] for key in block.grid}
+        has_seeds = bool(entry["seeds"])
+        blocks.append(replace(block, grid=values, opened=has_seeds, trial=None))
+
+        # How it was selected
         compared = run.point.without(study.select.tune)
         tried[compared] = entry["tried"]
         if has_seeds:
-            edges[compared] = place.edges(chosen)
+            edges[compared] = group.edges(entry["chosen"])
         else:
-            shut.append(compared.in_words(study.compare))
-    chosen_on = set(before.chosen_on).union(*(entry["seeds"] for _, entry in choices))
-    if both := sorted(chosen_on & {*stage.seeds}):
-        raise ActlabError(
-            f"stage {stage.name} has seed {both[0]}, which selected its settings in {SELECTION}: give it seeds "
-            f"above {max(chosen_on)}, or delete {SELECTION} to select again"
+            without_values.append(compared.in_words(study.compare))
+
+    notes = list(grid.notes)
+    if without_values:
+        notes.append(
+            f"Without values: {'; '.join(without_values)}. Runs that select settings failed or all "
+            "diverged; the comparisons stay planned, and Holm's correction counts them."
         )
-    note = (
-        f"Without values: {'; '.join(shut)}. Runs that select settings failed or all diverged; the comparisons "
-        "stay planned, and Holm's correction counts them."
-    )
     return replace(
-        of_grid,
+        grid,
         blocks=tuple(blocks),
         tried=tried,
         edges=edges,
-        chosen_on=frozenset(chosen_on),
-        notes=(*of_grid.notes, *([note] if shut else [])),
+        chosen_on=_selecting_seeds(before, stage, choices),
+        notes=tuple(notes),
     )
 
 
-def _other_runs(before: StudyFolder, entries: Chosen) -> Iterator[str]:
-    """Yield a note if other runs than those of ``before`` selected settings: fewer seeds or another grid."""
-    known = {group.key: {run.id for run in _runs_of(group)} for group in before.groups}
-    differ = [key for key, ids in known.items() if set(entries[key].get("runs", ids)) != ids]
-    if differ:
-        yield (
-            f"{len(differ)} of {len(known)} settings were chosen by other runs than {before.study.title!r} "
-            f"has, and are kept in {SELECTION}: delete it to choose again."
+def _run_of(group: Group, entry: Selected) -> Run:
+    """Return the first run at the selected setting."""
+    run = group.run_of(entry["chosen"])
+    if run is None:
+        words = Point(entry["chosen"]).in_words()
+        raise DamagedError(
+            f"{SELECTION} has chosen {words}, which the grid does not have: {RESELECT}"
         )
+    return run
+
+
+def _selecting_seeds(
+    before: Study, stage: Stage, choices: Sequence[tuple[Group, Selected]]
+) -> frozenset[int]:
+    """Return the seeds that selected the settings of a stage, which may not have them again."""
+    seeds = set(before.chosen_on)
+    for _, entry in choices:
+        seeds.update(entry["seeds"])
+
+    shared = sorted(seeds & set(stage.seeds))
+    if shared:
+        raise ActlabError(
+            f"stage {stage.name} has seed {shared[0]}, which selected its settings in {SELECTION}: "
+            f"give it seeds above {max(seeds)}, or delete {SELECTION} to select again"
+        )
+    return frozenset(seeds)
+
+
+def _notes_on_other_runs(before: StudyFolder, entries: Chosen) -> list[str]:
+    """Return a note if other runs than planned selected settings: fewer seeds or another grid."""
+    # Count the groups that other runs selected
+    number = 0
+    for group in before.groups:
+        planned_ids = set(group.run_ids)
+        selecting_runs = entries[group.key].get("runs", planned_ids)
+        if set(selecting_runs) != planned_ids:
+            number += 1
+
+    if number == 0:
+        return []
+    return [
+        f"{number} of {len(before.groups)} settings were chosen by other runs than "
+        f"{before.study.title!r} has, and are kept in {SELECTION}: delete it to choose again."
+    ]

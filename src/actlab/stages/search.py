@@ -40,18 +40,24 @@ def blocks_of(grid: Study, search: Search) -> tuple[Block, ...]:
     """Return a block for each trial of a search at each grid point."""
     blocks = []
     for block in grid.blocks:
-        activations = [key for key in block.grid if is_activation(key)]
-        several = [
-            key for key, values in block.grid.items() if len(values) > 1 or key in activations
-        ]
-        for values in itertools.product(*block.grid.values()):
-            point = Point(dict(zip(block.grid, values, strict=True)))
-            name = point.only(several).in_words(next(iter(activations), ""))
+        # The keys that name a grid point
+        activation_keys, naming_keys = [], []
+        for key, values in block.grid.items():
+            if is_activation(key):
+                activation_keys.append(key)
+            if len(values) > 1 or is_activation(key):
+                naming_keys.append(key)
+        compare = activation_keys[0] if activation_keys else ""
 
-            for space in search.spaces(point[key] for key in activations):
-                given = point | {SEARCHED: name}
+        for combination in itertools.product(*block.grid.values()):
+            point = Point(dict(zip(block.grid, combination, strict=True)))
+            name = point.only(naming_keys).in_words(compare)
+            activations = [point[key] for key in activation_keys]
+
+            for space in search.spaces(activations):
+                named_point = point | {SEARCHED: name}
                 for tuned in points(space, search.trials):
-                    trial = Trial(given, tuned, space)
+                    trial = Trial(named_point, tuned, space)
                     blocks.append(replace(block, grid=_grid(point, tuned), trial=trial))
                 name = f"{name} as given"  # in the second space
     return tuple(blocks)
@@ -59,11 +65,19 @@ def blocks_of(grid: Study, search: Search) -> tuple[Block, ...]:
 
 def _grid(point: Mapping[str, Any], tuned: Mapping[str, Any]) -> dict[str, list[Any]]:
     """Return the grid of one point with values of config keys and arguments of the activation."""
-    arguments = {key: value for key, value in tuned.items() if "." not in key}
-    values = {**point, **{key: value for key, value in tuned.items() if "." in key}}
-    for key in point:
-        if is_activation(key) and arguments:
-            values[key] = Spec.of(point[key]).with_params(arguments).plain
+    # Config keys have a dot, arguments have none
+    values = dict(point)
+    arguments = {}
+    for key, value in tuned.items():
+        if "." in key:
+            values[key] = value
+        else:
+            arguments[key] = value
+
+    if arguments:
+        for key in point:
+            if is_activation(key):
+                values[key] = Spec.of(point[key]).with_params(arguments).plain
     return {key: [value] for key, value in values.items()}
 
 
@@ -73,24 +87,35 @@ def compared(study: Study, grid: Study, choices: Sequence[tuple[Group, Selected]
     Its `Study.question` is the digest of what is compared, its code, data and settings that are not
     searched.
     """
+    # How many settings were tried, by group
     tried = []
     for group, entry in choices:
-        space = ", ".join(f"{key} {values}" for key, values in group.space.items())
-        within = f" ({space})" if space else ""
-        tried.append(f"{group.point[SEARCHED]} tried {plural(entry['tried'], 'setting')}{within}")
+        text = f"{group.point[SEARCHED]} tried {plural(entry['tried'], 'setting')}"
+        if group.space:
+            ranges = [f"{key} {space}" for key, space in group.space.items()]
+            text += f" ({', '.join(ranges)})"
+        tried.append(text)
 
-    seeds = f"{'seeds' if len(grid.seeds) > 1 else 'seed'} {', '.join(map(str, grid.seeds))}"
+    # Other seeds than those of the table
+    seeds = ", ".join(map(str, grid.seeds))
+    word = "seeds" if len(grid.seeds) > 1 else "seed"
     note = (
-        f"Tuned on {seeds}, which this table does not use: {', '.join(tried)}. The settings are points "
-        f"of a Sobol sequence; the median over seeds of the {grid.select.value} selected one for each."
+        f"Tuned on {word} {seeds}, which this table does not use: {', '.join(tried)}. "
+        "The settings are points of a Sobol sequence; the median over seeds of the "
+        f"{grid.select.value} selected one for each."
     )
+
+    # What is compared, whatever the seeds
     identities = [run.identity for run in replace(grid, seeds=(0,)).runs()]
     question = sha256(json.dumps(identities).encode()).hexdigest()
     return replace(study, notes=(*study.notes, note), question=question)
 
 
 def lines(folder: StudyFolder) -> Iterator[str]:
-    """Yield a line for each trial that has ended, with the keys of a best one that are at an edge."""
+    """Yield a line for each trial that has ended.
+
+    The line of a best trial names the keys whose value is at an edge of the space.
+    """
     loaded = results.load(folder)
     for group in folder.groups:
         best = selection.chosen(loaded, group)
@@ -98,13 +123,14 @@ def lines(folder: StudyFolder) -> Iterator[str]:
             if any(run.id not in loaded.results for run in setting.runs):
                 continue
 
-            # Print the value of a trial.
+            # The value of the trial
             (score,) = selection.scores(loaded, [setting])
             value = f"{folder.study.select.metric} {score:.4g}"
             if math.isinf(score):
                 value = "diverged"
             elif setting is best:
-                edges = "".join(f"; {key} at the edge" for key in group.edges(setting.tuned))
-                value += f" (best{edges})"
-            words = ", ".join(filter(None, [group.point[SEARCHED], setting.tuned.in_words()]))
-            yield f"trial {number}, {words}: {value}"
+                edges = [f"; {key} at the edge" for key in group.edges(setting.tuned)]
+                value += f" (best{''.join(edges)})"
+
+            words = filter(None, [group.point[SEARCHED], setting.tuned.in_words()])
+            yield f"trial {number}, {', '.join(words)}: {value}"

@@ -1,1 +1,1 @@
-"""File access: atomic writes, digests, checkpoints, YAML, recorded series and packaged resources."""
+"""Files: atomic writes, digests, checkpoints, YAML, recorded series and packaged resources."""

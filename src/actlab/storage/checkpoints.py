@@ -21,9 +21,8 @@ from actlab.storage.files import DamagedError, replacing
 from actlab.storage.json_files import checked
 
 CONFIG = "actlab"  # checkpoint key of the record of `actlab.config.record`
-STATELESS = (
-    "stateless"  # key of the numbers of the parameters without optimiser state, for each optimiser
-)
+# Key of the numbers of the parameters without optimiser state, for each optimiser
+STATELESS = "stateless"
 ALONE = "actlab_weights_alone"  # key that marks a file of weights without a checkpoint around them
 
 # The types of Lightning's parts of a checkpoint, and of ours; other keys are those of modules and
@@ -49,7 +48,10 @@ _CHECKPOINT = TypedDict(
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Checkpoint plugin that writes atomically: write a temporary file on the same file system, flush, rename.
+    """Checkpoint plugin that writes atomically.
+
+    It writes a temporary file on the same file system, flushes and renames it. It stores the
+    training record in every checkpoint, and does not decide when a checkpoint is written.
 
     Lightning's own plugin moves the file from the system's temporary folder. Across file systems
     this move is a copy, which can leave a partial file.
@@ -60,9 +62,8 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
     def __init__(self) -> None:
         super().__init__()
-        self.contents: dict[
-            Any, Any
-        ] = {}  # by path, of files that were read already; each is loaded once
+        # By path, of files that were read already; each is loaded once
+        self.contents: dict[Any, Any] = {}
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None
@@ -73,7 +74,9 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             checkpoint = {"state_dict": checkpoint, ALONE: True}
         if self.config is not None:
             checkpoint = {**checkpoint, CONFIG: self.config}
-        content = io.BytesIO()  # torch's errors of a file say nothing of a full disk
+
+        # In memory first: torch's errors of a file do not mention a full disk
+        content = io.BytesIO()
         torch.save(checkpoint, content)
         try:
             with replacing(Path(path)) as partial, partial.open("wb") as file:
@@ -86,18 +89,27 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     def load_checkpoint(
         self, path: str | Path, map_location: Any = "cpu", weights_only: bool | None = None
     ) -> dict[str, Any]:
-        """Load tensors and plain values only: nothing is unpickled, and ``weights_only`` is ignored."""
-        checkpoint = dict(self.contents.pop(path, None) or read(path, map_location, self.remedy))
-        return dict(checkpoint["state_dict"]) if checkpoint.get(ALONE) else checkpoint
+        """Load only tensors and plain values; nothing is unpickled, ``weights_only`` is ignored."""
+        content = self.contents.pop(path, None) or read(path, map_location, self.remedy)
+        checkpoint = dict(content)
+        if checkpoint.get(ALONE):
+            return dict(checkpoint["state_dict"])
+        return checkpoint
 
 
 def write_weights(
     state: Mapping[str, Tensor], epoch: int, step: int, path: Path, config: Mapping[str, Any] | None
 ) -> None:
-    """Write the state dict of a LightningModule as a checkpoint that ``actlab test`` and a Trainer can load.
+    """Write the state dict of a LightningModule as a checkpoint.
 
-    It was trained for ``epoch`` epochs of ``step`` optimizer steps in all; ``config`` is its
-    training record.
+    ``actlab test`` and a Trainer can load it.
+
+    Args:
+        state: the state dict.
+        epoch: number of epochs for which the module was trained.
+        step: number of its optimizer steps in all.
+        path: the file.
+        config: the training record of the module.
     """
     checkpoint = {
         "state_dict": dict(state),
@@ -131,10 +143,14 @@ def read(
         DamagedError: if the file is damaged, is not a Lightning checkpoint or holds other objects.
         ActlabError: if the file does not exist.
     """
+    # The file
     if isinstance(path, str | Path) and Path(path).exists() and not Path(path).is_file():
         raise DamagedError(f"{str(path)!r} is not a regular file: {remedy}")
-    if (part := damaged_part(path)) is not None:
+    part = damaged_part(path)
+    if part is not None:
         raise DamagedError(f"{str(path)!r} is damaged ({part}): {remedy}")
+
+    # Its values
     try:
         checkpoint = torch.load(path, map_location=map_location, weights_only=weights_only)
     except Exception as error:  # torch.load raises arbitrary errors for other files
@@ -142,6 +158,8 @@ def read(
             f"{str(path)!r} cannot be read as a checkpoint of tensors and plain values "
             f"({one_line(error, 100)}): {remedy}"
         ) from error
+
+    # Their keys and types
     if not isinstance(checkpoint, dict) or "state_dict" not in checkpoint:
         raise DamagedError(
             f"{str(path)!r} is not a Lightning checkpoint, 'state_dict' is missing: {remedy}"
@@ -155,7 +173,11 @@ def read(
 
 
 def damaged_part(path: str | Path | IO[Any]) -> str | None:
-    """Return the damaged part of a zip file, or None; an ActlabError if the file, a checkpoint, is missing."""
+    """Return the damaged part of a checkpoint, which is a zip file, or None.
+
+    Raises:
+        ActlabError: if the file does not exist.
+    """
     try:
         with zipfile.ZipFile(path) as parts:
             return parts.testzip()

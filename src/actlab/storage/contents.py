@@ -12,8 +12,9 @@ import importlib.util
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,9 +23,8 @@ from actlab.storage.files import regular
 from actlab.storage.paths import at_home, resolved
 from actlab.storage.spec import Spec
 
-MOST_FILES = (
-    100_000  # in a folder; a digest of a larger folder covers only names and sizes of its files
-)
+# In a folder; the digest of a larger folder covers only names and sizes of its files
+MOST_FILES = 100_000
 _BY_NAMES = "names-and-sizes:"  # prefix of the digest of a larger folder
 _OURS = (
     "actlab",
@@ -50,19 +50,19 @@ class _Code(NamedTuple):
 
 def texts(value: Any) -> list[str]:
     """Return every string in nested mappings, lists and tuples, and in activations, in order."""
-    found: list[str] = []
-    waiting = [value]
+    strings: list[str] = []
+    waiting = [value]  # values in reverse order
     while waiting:
         inner = waiting.pop()
         if isinstance(inner, str):
-            found.append(inner)
+            strings.append(inner)
         elif isinstance(inner, Spec):
             waiting += [inner.params, inner.path]
         elif isinstance(inner, Mapping):
             waiting += reversed([*inner.values()])
         elif isinstance(inner, list | tuple):
             waiting += reversed(inner)
-    return found
+    return strings
 
 
 def by_names(content: str) -> bool:
@@ -99,7 +99,9 @@ def code_files(text: str, of_data: bool) -> list[Path]:
     head, colon, _ = text.rpartition(":")
     if colon and head.endswith(".py"):
         file = resolved(head)
-        return _with_imports([file], file.parent) if file.is_file() else []
+        if not file.is_file():
+            return []
+        return _with_imports([file], file.parent)
 
     # A module or package, unless a folder of data has its name
     name = module_of(text).partition(".")[0]
@@ -110,7 +112,8 @@ def code_files(text: str, of_data: bool) -> list[Path]:
     if not files:
         return []
     is_single = len(files) == 1 and files[0].stem == name
-    return _with_imports(files, files[0].parent if is_single else None)
+    folder = files[0].parent if is_single else None
+    return _with_imports(files, folder)
 
 
 def digests_of_code(text: str) -> dict[str, str]:
@@ -134,17 +137,22 @@ def digests_of_code(text: str) -> dict[str, str]:
 
 def _in_current_folder(file: Path) -> Path:
     """Return the path relative to the current folder, if the file is inside it."""
-    here = Path.cwd()
-    return file.relative_to(here) if file.is_relative_to(here) else file
+    current = Path.cwd()
+    if not file.is_relative_to(current):
+        return file
+    return file.relative_to(current)
 
 
 def module_of(text: str) -> str:
     """Return the dotted name in ``package.module.Class`` or ``package.module:Name``, or ""."""
     head, colon, _ = text.rpartition(":")
-    module = head if colon else text
     if head.endswith(".py") or not (colon or "." in text):
         return ""
-    return module if all(map(str.isidentifier, module.split("."))) else ""
+
+    module = head if colon else text
+    if not all(map(str.isidentifier, module.split("."))):
+        return ""
+    return module
 
 
 def _path_digest(path: Path) -> str | None:
@@ -156,12 +164,16 @@ def _path_digest(path: Path) -> str | None:
             return _files_digest([path], None, {})
         if not path.is_dir():
             return None
+
         files = [file for file in _walk(path) if file.is_file()]
         if len(files) <= MOST_FILES:
             return _files_digest(files, path, {})
-        return _BY_NAMES + _lines_digest(
-            f"{file.relative_to(path)} {file.stat().st_size}" for file in files
-        )
+
+        # Only names and sizes of a large folder
+        lines = []
+        for file in files:
+            lines.append(f"{file.relative_to(path)} {file.stat().st_size}")
+        return _BY_NAMES + _lines_digest(lines)
     except (OSError, RuntimeError, ValueError):  # unreadable, home of an unknown user, invalid path
         return None
 
@@ -169,11 +181,14 @@ def _path_digest(path: Path) -> str | None:
 def _walk(folder: Path) -> Iterator[Path]:
     """Yield all paths below a folder in sorted order; skip links that lead back to a parent."""
     for top, folders, names in os.walk(folder, followlinks=True):
-        here = Path(top).resolve()
-        folders[:] = sorted(
-            name for name in folders if not here.is_relative_to(Path(top, name).resolve())
-        )
-        yield from (Path(top, name) for name in sorted(names))
+        current = Path(top).resolve()
+        below = []
+        for name in folders:
+            if not current.is_relative_to(Path(top, name).resolve()):
+                below.append(name)
+        folders[:] = sorted(below)  # where `os.walk` goes on
+        for name in sorted(names):
+            yield Path(top, name)
 
 
 def _with_imports(files: Sequence[Path], folder: Path | None = None) -> list[Path]:
@@ -237,30 +252,37 @@ def _walked(tree: ast.Module) -> Iterator[str]:
     Versions differ in the fields that they add without a value, and in empty text between parts of
     f-strings.
     """
-    waiting: list[Any] = [tree]
+    waiting: list[Any] = [tree]  # nodes and values in reverse order
     while waiting:
         node = waiting.pop()
         if isinstance(node, ast.AST):
-            fields = {name: value for name, value in ast.iter_fields(node) if name not in _NO_CODE}
-            if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
-                fields["body"] = node.body[1:]
-            if isinstance(node, ast.JoinedStr):
-                fields["values"] = [
-                    part for part in node.values if getattr(part, "value", None) != ""
-                ]
-            # None is a value there: `x * None` is not `x * 0`
-            is_constant = isinstance(node, ast.Constant)
-            names = []
-            for name, value in sorted(fields.items()):
-                if is_constant or value not in (None, []):
-                    names.append(name)
-            yield f"{type(node).__name__} {' '.join(names)}"
-            waiting += [fields[name] for name in reversed(names)]
+            fields = _counted_fields(node)
+            yield f"{type(node).__name__} {' '.join(fields)}"
+            waiting += reversed(fields.values())
         elif isinstance(node, list):
             yield f"[{len(node)}]"
             waiting += reversed(node)
         else:
             yield ascii(node)
+
+
+def _counted_fields(node: ast.AST) -> dict[str, Any]:
+    """Return the values of a node that count, by the sorted names of their fields."""
+    fields = dict(ast.iter_fields(node))
+
+    # No docstring, and no empty text between parts of f-strings
+    if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+        fields["body"] = node.body[1:]
+    if isinstance(node, ast.JoinedStr):
+        fields["values"] = [part for part in node.values if getattr(part, "value", None) != ""]
+
+    # None is the value of a constant: `x * None` is not `x * 0`
+    counted = {}
+    for name, value in sorted(fields.items(), key=itemgetter(0)):
+        has_value = isinstance(node, ast.Constant) or value not in (None, [])
+        if name not in _NO_CODE and has_value:
+            counted[name] = value
+    return counted
 
 
 def _module_files(name: str) -> list[Path]:
@@ -274,6 +296,7 @@ def _module_files(name: str) -> list[Path]:
     if spec is None:
         return []
 
+    # The folders of a package, or a single file
     files: list[Path] = []
     for folder in spec.submodule_search_locations or ():
         files += sorted(Path(folder).rglob("*.py"))
@@ -293,15 +316,17 @@ def _parsed(files: Sequence[Path]) -> dict[Path, str]:
     return digests
 
 
-def _files_digest(files: Sequence[Path], folder: Path | None, known: Mapping[Path, str]) -> str:
-    contents = {**digests_of([file for file in files if file not in known]), **known}
-    names = [file.relative_to(folder) if folder else file.name for file in files]
-    return _lines_digest(
-        f"{name} {contents[file]}" for name, file in zip(names, files, strict=True)
-    )
+def _files_digest(files: Sequence[Path], folder: Path | None, computed: dict[Path, str]) -> str:
+    """Return the digest of the names and digests of files; of some they are ``computed``."""
+    digests = digests_of([file for file in files if file not in computed]) | computed
+    lines = []
+    for file in files:
+        name = file.relative_to(folder) if folder else file.name
+        lines.append(f"{name} {digests[file]}")
+    return _lines_digest(lines)
 
 
-def _lines_digest(lines: Iterator[str]) -> str:
+def _lines_digest(lines: Iterable[str]) -> str:
     digest = hashlib.sha256()
     for line in lines:
         digest.update(f"{line}\n".encode(errors="surrogateescape"))

@@ -47,7 +47,10 @@ def temporary(parent: Path, name: str, folder: bool = False) -> Iterator[Path]:
     """Yield a new hidden file or folder in ``parent``; remove it at the end. A kill leaves it."""
     parent.mkdir(parents=True, exist_ok=True)
     path = parent / f".{name}.{secrets.token_hex(4)}.partial"
-    path.mkdir() if folder else path.touch(exist_ok=False)
+    if folder:
+        path.mkdir()
+    else:
+        path.touch(exist_ok=False)
     try:
         yield path
     finally:
@@ -73,5 +76,7 @@ def remove(path: Path) -> None:
 
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Write a file atomically, a text as UTF-8: a kill leaves either the old or the new content."""
+    if isinstance(content, str):
+        content = content.encode()
     with replacing(path) as partial:
-        partial.write_bytes(content if isinstance(content, bytes) else content.encode())
+        partial.write_bytes(content)

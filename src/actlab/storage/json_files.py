@@ -20,14 +20,16 @@ def read_json(path: Path, kind: type[Kind], remedy: str) -> Kind:
 
     The type is a ``TypedDict`` or a dataclass, for example.
 
-    Entries that ``kind`` does not declare are kept, so that actlab can read files of other
-    versions. A DamagedError ends with the ``remedy``.
+    Entries that ``kind`` does not declare stay, so that actlab can read files of other versions. A
+    DamagedError ends with the ``remedy``.
     """
     try:
         values = json.loads(regular(path).read_text(encoding="utf-8"))
-        digest = values.pop("digest", None) if isinstance(values, dict) else None
-        if digest is not None and values.keys() == {"content"}:
-            values = values["content"]  # older versions wrote a list beside its digest
+        if isinstance(values, dict):
+            # Older versions wrote a digest, and a list as the content next to it
+            digest = values.pop("digest", None)
+            if digest is not None and values.keys() == {"content"}:
+                values = values["content"]
         return checked(values, kind)
     except (ValueError, OSError, RecursionError) as error:
         raise DamagedError(f"{path} is damaged ({reason(error)}): {remedy}") from error
@@ -35,7 +37,9 @@ def read_json(path: Path, kind: type[Kind], remedy: str) -> Kind:
 
 def stored_json(path: Path, kind: type[Kind], remedy: str) -> Kind:
     """Return what `read_json` returns; an empty ``kind`` without the file."""
-    return read_json(path, kind, remedy) if path.exists() else kind()
+    if not path.exists():
+        return kind()
+    return read_json(path, kind, remedy)
 
 
 def checked(values: Any, kind: type[Kind]) -> Kind:
@@ -53,11 +57,12 @@ def checked(values: Any, kind: type[Kind]) -> Kind:
             return record
         adapter.validate_python(values, strict=True)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part)[:60] for part in first["loc"]) or "the whole"
-        message = f"{where}: {first['msg'][0].lower()}{first['msg'][1:]}"
-        if first["type"] != "missing":
-            message += f", not {repr(first['input'])[:60]}"
+        fault = error.errors(include_url=False)[0]
+        key = ".".join(str(part)[:60] for part in fault["loc"]) or "the whole"
+        text = fault["msg"]
+        message = f"{key}: {text[0].lower()}{text[1:]}"
+        if fault["type"] != "missing":
+            message += f", not {repr(fault['input'])[:60]}"
         raise ValueError(message) from error
     return values  # type: ignore[no-any-return]
 
@@ -79,7 +84,9 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def _plain(value: Any) -> Any:
-    return dict(value) if isinstance(value, Mapping) else str(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    return str(value)
 
 
 def update_json(path: Path, entries: Mapping[str, Any], remedy: str) -> None:

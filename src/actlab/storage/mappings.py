@@ -34,13 +34,17 @@ class _Loader(yaml.SafeLoader):
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
-        seen = set()
+        texts = set()
         for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+
+            if key.value in texts:
                 raise ActlabError(
-                    f"{self.name}, line {key.start_mark.line + 1}: duplicate key {key.value!r}; keep one"
+                    f"{self.name}, line {key.start_mark.line + 1}: duplicate key {key.value!r}; "
+                    "keep one"
                 )
-            seen.add(key.value if isinstance(key, yaml.ScalarNode) else None)
+            texts.add(key.value)
         return node
 
 
@@ -49,7 +53,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 _Dumper.add_representer(Spec, lambda dumper, spec: dumper.represent_data(spec.plain))
-# 1e-3 is a number, as in YAML 1.2 and for jsonargparse; PyYAML alone reads it as text.
+# 1e-3 is a number, as in YAML 1.2 and for jsonargparse; only PyYAML reads it as text.
 for _resolver in (_Loader, _Dumper):
     _resolver.add_implicit_resolver(
         "tag:yaml.org,2002:float",
@@ -59,7 +63,10 @@ for _resolver in (_Loader, _Dumper):
 
 
 def written(values: Any, **options: Any) -> str:
-    """Return nested plain values as YAML, which `parse` reads back unchanged; ``options`` of ``yaml.dump``."""
+    """Return nested plain values as YAML, which `parse` reads back unchanged.
+
+    ``options`` are options of ``yaml.dump``.
+    """
     text: str = yaml.dump(values, Dumper=_Dumper, sort_keys=False, **options)
     return text
 
@@ -67,42 +74,69 @@ def written(values: Any, **options: Any) -> str:
 def read_word(word: str, is_text: Callable[[], bool]) -> Any:
     """Return the value of a word of the command line, after ``KEY=`` or ``--KEY``.
 
-    Null, a boolean, a number, a list or a mapping are read as YAML; any other word stays, without
-    its quotes if it has any. A key that takes text (``is_text``, called where it matters) takes
-    ``1.10`` as ``"1.10"``; only null stays null.
+    Null, a boolean, a number, a list or a mapping are read as YAML. Any other word stays text,
+    without its quotes if it has any.
 
-    >>> read_word("1.10", lambda: True), read_word("1.10", lambda: False), read_word("a #b", lambda: False)
-    ('1.10', 1.1, 'a #b')
+    Args:
+        word: the word.
+        is_text: whether the key takes text; called only if the value depends on it. Such a key
+            takes ``1.10`` as ``"1.10"``; only null stays null.
+
+    >>> read_word("1.10", lambda: True), read_word("1.10", lambda: False)
+    ('1.10', 1.1)
+    >>> read_word("a #b", lambda: False)
+    'a #b'
     """
     bare = word.strip()
+    is_nested = bare.startswith(("[", "{"))
     try:
         value = parse(word)
     except ActlabError:
-        if bare.startswith(("[", "{")) or not is_text():
+        if is_nested or not is_text():
             raise
         return bare
+
+    # Text and null
     if isinstance(value, str):
-        return value if bare.startswith(("'", '"')) else bare
+        is_quoted = bare.startswith(("'", '"'))
+        return value if is_quoted else bare
     if value is None:
         return "" if not bare and is_text() else None
-    nested = bare.startswith(("[", "{"))
-    if nested and (isinstance(value, dict) or all(map(_reads_as_text, value))):
+
+    # Lists and mappings
+    if is_nested and (isinstance(value, dict) or all(map(_reads_as_text, value))):
         return value
-    if not is_text():
-        return bare if isinstance(value, date) else value
-    if not nested:
+    if is_nested and is_text():
+        return _as_texts(word, value)
+
+    # Single values
+    if is_nested:
+        return value
+    if is_text() or isinstance(value, date):
         return bare
-    pairs = zip(value, parse(word, yaml.BaseLoader), strict=True)  # which reads each word as text
-    return [typed if _reads_as_text(typed) else text for typed, text in pairs]
+    return value
+
+
+def _as_texts(word: str, values: list[Any]) -> list[Any]:
+    """Return the values of a list with numbers, booleans and dates as they are written."""
+    written_values = parse(word, yaml.BaseLoader)  # which reads each word as text
+    texts = []
+    for value, text in zip(values, written_values, strict=True):
+        texts.append(value if _reads_as_text(value) else text)
+    return texts
 
 
 def _reads_as_text(value: Any) -> bool:
-    """Whether a value in a list is text, or is no word: null, a mapping or a list."""
+    """Return whether a value in a list is text, null, a mapping or a list."""
     return isinstance(value, str | list | dict | None)
 
 
 def parse(text: str | IO[str], loader: Any = _Loader) -> Any:
-    """Return the values in a YAML text or open file; reject a value that contains itself by an alias."""
+    """Return the values in a YAML text or open file.
+
+    Raises:
+        ActlabError: the text is not YAML, or a value contains itself by an alias.
+    """
     try:
         values = loader(text).get_single_data()
         json.dumps(values, default=str, skipkeys=True)  # raises for such a value
@@ -115,11 +149,12 @@ def parse(text: str | IO[str], loader: Any = _Loader) -> Any:
 def read_mapping(path: Path, piped: bool = False) -> dict[str, Any]:
     """Return the nested values of a YAML file, which must hold a mapping.
 
-    The path is of a regular file or, where ``piped``, perhaps of a pipe, which can be read only
-    once.
+    The file is regular. If ``piped``, it may be a pipe, which can be read only once.
     """
     try:
-        with (path if piped and path.is_fifo() else regular(path)).open(encoding="utf-8") as file:
+        if not (piped and path.is_fifo()):
+            regular(path)
+        with path.open(encoding="utf-8") as file:
             values = parse(file)
     except OSError as error:
         raise ActlabError(f"{path} cannot be read as YAML: {one_line(error)}") from error

@@ -7,13 +7,11 @@ from actlab.errors.messages import unknown
 
 _PACKAGE = Path(__file__).parents[1]
 _ROOTS = (_PACKAGE, _PACKAGE.parent.parent)  # of a wheel, of a checkout
-_SCOREBOARD = (
-    "scoreboard"  # its definition is a YAML file in ``configs``, but no run has it as its config
-)
+_SCOREBOARD = "scoreboard"  # a YAML file in ``configs`` that defines it; not a config of runs
 
 
 def resource(relative: str) -> Path:
-    """Return the path of a file or folder that ships with actlab, such as ``data/samples/mnist``."""
+    """Return the path of a file or folder that ships with actlab: ``data/samples/mnist``."""
     for root in _ROOTS:
         if (root / relative).exists():
             return root / relative
@@ -21,30 +19,30 @@ def resource(relative: str) -> Path:
 
 
 def names_in(folder: str) -> list[str]:
-    """Return the sorted names of the configs or studies in a folder that ships with actlab, without suffix."""
+    """Return the sorted names, without suffix, of configs or studies that ship in a folder."""
     return sorted(path.stem for path in resource(folder).glob("*.yaml") if path.stem != _SCOREBOARD)
 
 
 def config_file(name: str, folder: str = "configs", piped: bool = False) -> Path:
-    """Return the path of a YAML file, given as a path or as the bare name of a file that ships with actlab.
+    """Return the path of a YAML file from its path, or from the bare name of a shipped file.
 
-    Bare names, with or without ``.yaml``, are looked up in ``folder``, ``configs`` or
-    ``configs/studies``. If ``piped``, the path may also be that of a pipe, such as ``<(…)`` of a
-    shell.
+    Bare names, with or without ``.yaml``, are looked up in ``folder``, which is ``configs`` or
+    ``configs/studies``. If ``piped``, the path may also name a pipe, such as ``<(…)`` of a shell.
     """
-    if is_file(path := Path(name), piped):
+    path = Path(name)
+    if is_file(path, piped):
         return path
+
     names = names_in(folder)
     if path.name == name and path.stem in names and path.suffix in ("", ".yaml"):
         return resource(folder) / f"{path.stem}.yaml"
     kind = "study file" if folder.endswith("studies") else "config file"
-    raise unknown(
-        kind, name, names, "Use a name that ships with actlab, or the path of a YAML file."
-    )
+    hint = "Use a name that ships with actlab, or the path of a YAML file."
+    raise unknown(kind, name, names, hint)
 
 
 def is_file(path: Path, piped: bool = False) -> bool:
-    """Return whether a path is a regular file, or if ``piped`` a pipe; False for one that no file can have."""
+    """Return whether a path is a regular file, or if ``piped`` a pipe; False if it is invalid."""
     try:
         return path.is_file() or (piped and path.is_fifo())
     except (OSError, ValueError):

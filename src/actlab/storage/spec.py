@@ -46,33 +46,46 @@ class Spec:
         """
         if isinstance(value, Spec):
             return value
-        params = dict(value) if isinstance(value, Mapping) else {"name": value}
-        arguments = params.get("init_args") or {}
-        if {"class_path"} <= params.keys() <= {"class_path", "init_args"} and isinstance(
-            arguments, Mapping
-        ):
-            params = {**arguments, "name": params["class_path"]}
+        # The name and the arguments
+        if isinstance(value, Mapping):
+            params = dict(value)
+        else:
+            params = {"name": value}
+        if {"class_path"} <= params.keys() <= {"class_path", "init_args"}:
+            arguments = params.get("init_args") or {}
+            if isinstance(arguments, Mapping):
+                params = {**arguments, "name": params["class_path"]}
         path = params.pop("name", None)
+
+        # A class, a function or a built layer
         if not isinstance(path, str) and (_is_code(path) or hasattr(type(path), "forward")):
             return cls(*_import_path(path), params)
         if not isinstance(path, str) or not all(isinstance(key, str) for key in params):
             raise ActlabError(
-                f"an activation is a name or a mapping with a name, like {{name: elu}}; got {shown(value)}"
+                "an activation is a name or a mapping with a name, like {name: elu}; got "
+                f"{shown(value)}"
             )
+
+        # A file or module in front of the name
         source, _, name = path.rpartition(":")
-        if not source and not path.endswith(".py") and all(map(str.isidentifier, path.split("."))):
+        is_file = bool(source) or path.endswith(".py")
+        if not is_file and all(map(str.isidentifier, path.split("."))):
             source, _, name = path.rpartition(".")
         return cls(source, name if source else path, params)
 
     @property
     def path(self) -> str:
         """The name without parameters: ``elu``, ``torch.nn:ELU``, ``./file.py:Name``."""
-        return f"{self.source}:{self.name}" if self.source else self.name
+        if not self.source:
+            return self.name
+        return f"{self.source}:{self.name}"
 
     @property
     def plain(self) -> str | dict[str, Any]:
-        """The spelling in files: the path alone, or a mapping of ``name`` and parameters."""
-        return {"name": self.path, **self.params} if self.params else self.path
+        """The spelling in files: only the path, or a mapping of ``name`` and parameters."""
+        if not self.params:
+            return self.path
+        return {"name": self.path, **self.params}
 
     def with_params(self, params: Mapping[str, Any]) -> Spec:
         """Return the activation with further parameters, which override its own."""
@@ -80,15 +93,18 @@ class Spec:
 
     def located(self) -> Spec:
         """Return the activation with an absolute path of its file, valid in any folder."""
-        source = str(resolved(self.source)) if self.source.endswith(".py") else self.source
-        return Spec(source, self.name, self.params)
+        if not self.source.endswith(".py"):
+            return self
+        return Spec(str(resolved(self.source)), self.name, self.params)
 
 
 Activation = Spec | str | Mapping[str, Any] | Callable[..., Any]
-"""``elu``, ``{name: elu, alpha: 0.5}``, or an importable name: ``pkg.mod:Name``, ``./file.py:Name``.
+"""``elu``, ``{name: elu, alpha: 0.5}``, or an importable name.
 
-In a script also the class or function itself, which is defined at the top level of a module.
-A dotted path ``pkg.mod.Name`` and ``{class_path: pkg.mod.Name, init_args: …}`` have the same meaning."""
+An importable name is ``pkg.mod:Name`` or ``./file.py:Name``.
+In a script also the class or function itself, which is defined at the top level of a module. A
+dotted path ``pkg.mod.Name`` and ``{class_path: pkg.mod.Name, init_args: …}`` have the same meaning.
+"""
 
 
 def _is_code(target: Any) -> bool:
@@ -100,18 +116,18 @@ def _import_path(target: Any) -> tuple[str, str]:
     if not _is_code(target):
         source, name = _import_path(type(target))
         raise ActlabError(
-            f"the activation {shown(target)} is built already, which layers cannot share: give its class, or "
-            f"{{name: {source}:{name}, …}} with its arguments"
+            f"the activation {shown(target)} is built already, which layers cannot share: give its "
+            f"class, or {{name: {source}:{name}, …}} with its arguments"
         )
-    module, name = (
-        getattr(target, "__module__", None) or "torch",
-        getattr(target, "__qualname__", ""),
-    )
+
+    # Functions of torch written in C do not name a module that has them
+    module = getattr(target, "__module__", None) or "torch"
+    name = getattr(target, "__qualname__", "")
     for source, attribute in ((module, name), ("torch", target.__name__)):
         with suppress(AttributeError):
             if reduce(getattr, attribute.split("."), sys.modules.get(source)) is target:
                 return source, attribute
     raise ActlabError(
-        f"the activation {name} has no import path: define it at the top level of a module, or register it by "
-        "actlab.register and give its name"
+        f"the activation {name} has no import path: define it at the top level of a module, or "
+        "register it by actlab.register and give its name"
     )

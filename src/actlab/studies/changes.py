@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from actlab.config import identity
 from actlab.config.labels import in_full
@@ -21,9 +21,10 @@ from actlab.studies.run_folder import RESULT
 
 
 class Digests(NamedTuple):
-    """Digests of what configs name: ``sources`` by text, and ``code`` by the name of each of its files.
+    """Digests of what configs name: ``sources`` by text, ``code`` by the name of each of its files.
 
-    An activation in a file has both, under one name, and they differ: the first covers its imports.
+    An activation in a file has both, under one name, and they differ: only its digest in
+    ``sources`` covers its imports.
     """
 
     sources: Mapping[str, str]
@@ -32,53 +33,68 @@ class Digests(NamedTuple):
 
 def digests(runs: Iterable[Run]) -> Digests:
     """Return the digests of all files and code that the runs name, as they are now."""
-    known: dict[str, str | None] = {}
+    contents_by_text: dict[str, str | None] = {}  # remembered over runs
     sources: dict[str, str] = {}
     code: dict[str, str] = {}
     for run, *_ in by_point(runs):
-        sources |= {**run.sources, **identity.sources_of(run.config, known)}
+        sources |= run.sources
+        sources |= identity.sources_of(run.config, contents_by_text)
         code |= run.code
     return Digests(sources, code)
 
 
 def changed(folder: Path, now: Digests) -> list[str]:
-    """Return what a finished run named, in its folder, that has another content ``now``; see `files_of`."""
+    """Return what a finished run named whose content is another ``now``; see `files_of`.
+
+    The run has finished in ``folder``; the list is empty if its result is damaged.
+    """
     try:
-        kept = read_json(folder / RESULT, Result, "")
+        result = read_json(folder / RESULT, Result, "")
     except DamagedError:
         return []
-    texts = [
-        text for text, digest in kept["sources"].items() if now.sources.get(text, digest) != digest
-    ]
-    return [name for text in texts for name in files_of(text, kept.get("code", {}), now.code)]
+
+    code = result.get("code", {})
+    names = []
+    for text, digest in result["sources"].items():
+        if now.sources.get(text, digest) != digest:
+            names += files_of(text, code, now.code)
+    return names
 
 
 def files_of(text: str, code: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Return the changed files of the code ``text``: ``helpers.py of ./mine.py:Name``; itself if unknown."""
-    names = [name for name in code if name == text or name.endswith(f" of {text}")]
-    differ = [name for name in names if code[name] != now.get(name)]
-    return differ or [text if Path(text).is_file() else f"{text}, or what it imports,"]
+    """Return the changed files of the code ``text``, such as ``helpers.py of ./mine.py:Name``.
+
+    If none is known, the text itself is returned.
+    """
+    files = []
+    for name, digest in code.items():
+        belongs_to_text = name == text or name.endswith(f" of {text}")
+        if belongs_to_text and digest != now.get(name):
+            files.append(name)
+    if files:
+        return files
+    if Path(text).is_file():
+        return [text]
+    return [f"{text}, or what it imports,"]
 
 
 def other_settings(folder: Path, planned: Iterable[Run]) -> list[str]:
-    """Return how the settings of a finished run differ from the nearest planned one: ``KEY was 1, is 2``.
+    """Return how the settings of a finished run differ from the nearest planned run.
 
-    Empty if none differs that affects results, or if the config in ``folder`` cannot be read.
+    The differences read ``KEY was 1, is 2``. There is none if no difference affects results, or if
+    the config in ``folder`` cannot be read.
     """
     try:
         config = identity.counted(read_mapping(folder / "config.yaml"), {})
     except ActlabError:
         return []
 
-    # Plans may hold several runs of one name.
+    # Plans may hold several runs of one name
     candidates: list[list[str]] = []
     for run in planned:
-        now = identity.counted(without_replaced_dataset(run.config), {})
-        candidates.append([*_in_words(differences(config, now))])
-
+        planned_config = identity.counted(without_replaced_dataset(run.config), {})
+        texts = []
+        for key, before, now in differences(config, planned_config):
+            texts.append(f"{key} was {in_full(before)}, is {in_full(now)}")
+        candidates.append(texts)
     return min(candidates, key=len, default=[])
-
-
-def _in_words(differing: Iterable[tuple[str, Any, Any]]) -> Iterator[str]:
-    for key, before, now in differing:
-        yield f"{key} was {in_full(before)}, is {in_full(now)}"

@@ -75,7 +75,10 @@ class Machine(TypedDict, total=False):
 
 @final
 class Timed(TypedDict):
-    """An entry of ``cost.json``: time and memory of an update at a grid point, measured on ``run``."""
+    """An entry of ``cost.json``: time and memory of an update at a grid point.
+
+    They were measured on ``run``.
+    """
 
     run: str
     point: Values

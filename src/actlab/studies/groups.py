@@ -26,7 +26,7 @@ class Setting:
 
     @property
     def priced(self) -> Point:
-        """The tuned values that may affect the cost of an update: all but learning rates."""
+        """The tuned values that may affect the cost of an update: all except learning rates."""
         return self.tuned.without([key for key in self.tuned if short(key) == "lr"])
 
 
@@ -34,7 +34,8 @@ class Setting:
 class Group:
     """A grid point without its tuned keys, and the settings tried at this point.
 
-    After a search, a group has a ``space``, and its point also has the name of the group.
+    After a search, a group has a ``space``, and its point also has the name of the group. A group
+    does not know which setting is best: `actlab.analysis.selection` selects it.
     """
 
     point: Point
@@ -43,67 +44,96 @@ class Group:
 
     @property
     def key(self) -> str:
-        """The key of what is chosen here, in ``selection.json``."""
+        """The key of the selected setting, in ``selection.json``."""
         return self.point.text
+
+    @property
+    def runs(self) -> list[Run]:
+        """The runs of all settings."""
+        return [*itertools.chain.from_iterable(setting.runs for setting in self.settings)]
+
+    @property
+    def run_ids(self) -> list[str]:
+        """The ids of the runs of all settings."""
+        return [run.id for run in self.runs]
 
     def run_of(self, chosen: Mapping[str, Any]) -> Run | None:
         """Return the first run of a setting; None if it was not tried."""
-        return next((setting.runs[0] for setting in self.settings if setting.tuned == chosen), None)
+        for setting in self.settings:
+            if setting.tuned == chosen:
+                return setting.runs[0]
+        return None
 
     def edges(self, chosen: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the tuned keys whose chosen value is at an end of the space or the numbers tried."""
-        tried = {
-            key: Choices(tuple(setting.tuned.get(key) for setting in self.settings))
-            for key in chosen
-        }
-        spaces = {**tried, **self.space}
-        return tuple(key for key, value in chosen.items() if spaces[key].is_edge(value))
+        """Return the tuned keys whose chosen value is at an edge of the space or the numbers."""
+        edges = []
+        for key, value in chosen.items():
+            space = self.space.get(key)
+            if space is None:
+                space = Choices(tuple(setting.tuned.get(key) for setting in self.settings))
+            if space.is_edge(value):
+                edges.append(key)
+        return tuple(edges)
 
 
 def groups(study: Study) -> list[Group]:
     """Return the groups of a study, in the order of its file."""
-    by_tuned: dict[
-        Point, dict[Point, dict[int, Run]]
-    ] = {}  # runs by compared values, tuned values and seed
+    # Runs by compared values, tuned values and seed
+    runs_by_point: dict[Point, dict[Point, dict[int, Run]]] = {}
     spaces: dict[Point, Mapping[str, Space]] = {}  # by compared values
-    tune = study.select.tune
     for runs in by_point(study.planned()):
+        # The values of the point
         point, trial = runs[0].point, study.blocks[runs[0].block].trial
-        compared, tuned = point.without(tune), point.only(tune)
+        compared = point.without(study.select.tune)
+        tuned = point.only(study.select.tune)
+        space: Mapping[str, Space] = {}
         if trial is not None:
-            compared, tuned = compared | trial.given, trial.tuned
-        spaces.setdefault(compared, {} if trial is None else trial.space)
-        alike = by_tuned.setdefault(compared, {}).setdefault(tuned, {})
+            compared, tuned, space = compared | trial.group, trial.tuned, trial.space
+        spaces.setdefault(compared, space)
+
+        # A run for each seed
+        run_by_seed = runs_by_point.setdefault(compared, {}).setdefault(tuned, {})
         for run in runs:
-            if alike.setdefault(run.seed, run) is not run:
+            if run_by_seed.setdefault(run.seed, run) is not run:
                 raise ActlabError(
                     f"two blocks of {study.name} have different runs at {point or 'one point'}, "
                     f"seed {run.seed}: give each block a 'name'"
                 )
-    found = []
-    for point, of_point in by_tuned.items():
-        settings = tuple(Setting(tuned, tuple(alike.values())) for tuned, alike in of_point.items())
-        found.append(Group(point, settings, spaces[point]))
-    return found
+
+    study_groups = []
+    for point, runs_by_setting in runs_by_point.items():
+        settings = []
+        for tuned, run_by_seed in runs_by_setting.items():
+            settings.append(Setting(tuned, tuple(run_by_seed.values())))
+        study_groups.append(Group(point, tuple(settings), spaces[point]))
+    return study_groups
 
 
 def by_point(runs: Iterable[Run]) -> Iterator[list[Run]]:
-    """Yield the runs of each grid point together: consecutive runs that differ in the seed alone."""
-    for _, alike in itertools.groupby(runs, key=lambda run: (run.block, run.point, run.sources)):
-        yield [*alike]
+    """Yield the runs of each grid point: consecutive runs that differ only in the seed."""
+    for _, runs_at_point in itertools.groupby(
+        runs, lambda run: (run.block, run.point, run.sources)
+    ):
+        yield [*runs_at_point]
 
 
 def of_each_value(runs: Iterable[Run]) -> list[Run]:
-    """Return a few runs that together contain every value of every grid key, for checking all values."""
-    some = [(run, {run.point.only([key]) for key in run.point}) for run, *_ in by_point(runs)]
-    seen: set[Point] = set()
-    chosen: set[str] = set()
-    for fresh in range(max((len(values) for _, values in some), default=0), 0, -1):
-        for run, values in some:
-            if len(values - seen) >= fresh:
-                seen |= values
-                chosen.add(run.id)
-    return [run for run, _ in some if run.id in chosen]
+    """Return a few runs that together have every value of every grid key."""
+    # A run of each grid point, with its values
+    candidates: list[tuple[Run, set[Point]]] = []
+    for run, *_ in by_point(runs):
+        candidates.append((run, {run.point.only([key]) for key in run.point}))
+
+    # Select runs with many values that no selected run has
+    most = max((len(values) for _, values in candidates), default=0)
+    covered: set[Point] = set()
+    selected: set[str] = set()
+    for number in range(most, 0, -1):
+        for run, values in candidates:
+            if len(values - covered) >= number:
+                covered |= values
+                selected.add(run.id)
+    return [run for run, _ in candidates if run.id in selected]
 
 
 def by_key(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:

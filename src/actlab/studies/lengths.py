@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from actlab.studies.plan import Block
 
 EPOCHS = "trainer.max_epochs"
-LENGTHS = {  # of a run, with the unit of one and of several
+LENGTHS = {  # of a run, with the singular and the plural of the unit
     EPOCHS: ("epoch", "epochs"),
     "trainer.max_steps": ("update", "updates"),
     "trainer.max_time": ("of time", "of time"),
@@ -23,15 +23,17 @@ def other_length(blocks: Iterable[tuple[Block, Block]]) -> str:
     """Describe the first change of the length of runs: ``25 epochs, not 250``; else empty."""
     for block, changed in blocks:
         for key, (singular, plural) in LENGTHS.items():
-            before, after = _values_at(block, key), _values_at(changed, key)
-            if before == after:
+            values, changed_values = _values_at(block, key), _values_at(changed, key)
+            if values == changed_values:
                 continue
 
-            unit = singular if after == [1] else plural
-            text = f"{' or '.join(map(str, after))} {unit}"
-            if any(before):
-                text += f", not {' or '.join(map(str, before))}"
-            return text
+            # Write the new length, then the old one
+            unit = singular if changed_values == [1] else plural
+            new_text = " or ".join(map(str, changed_values))
+            old_text = " or ".join(map(str, values))
+            if any(values):
+                return f"{new_text} {unit}, not {old_text}"
+            return f"{new_text} {unit}"
     return ""
 
 

@@ -18,29 +18,36 @@ from actlab.storage.files import regular
 
 FOLDER, PROBE = ".locks", "probe"
 DECIDING, MEASURING, WRITING = "deciding", "measuring", "writing"  # what one process does at a time
-LOOK = (
-    0.05  # seconds to wait for a lock: `is_held` holds a free lock for a moment, and does not train
-)
+# Seconds to wait for a lock: `is_held` holds a free lock for a moment, and does not train
+LOOK = 0.05
 PAUSE = 2.0  # seconds between looks at what other processes hold
 # Mount options under which locks of one host are invisible to others: NFS, Lustre.
 LOCAL = {"nolock", "localflock", "local_lock=all", "local_lock=flock"}
 
 
 def check(root: Path) -> None:
-    """Raise an ActlabError unless a lock in a study's folder keeps other processes away on all its machines."""
+    """Check that a lock in a study's folder keeps other processes away, on all machines.
+
+    Raises:
+        ActlabError: the locks do not work.
+    """
     path = root / FOLDER / PROBE
     path.parent.mkdir(parents=True, exist_ok=True)
+
+    # Find a reason why they would not work
     reason = ""
-    if options := local_options(path.resolve(), _mounts()):
+    options = local_options(path.resolve(), _mounts())
+    if options:
         reason = f"mounted with {', '.join(sorted(options))}"
     else:
         try:
-            # Another open file, as of a process
-            again = FileLock(path, timeout=0, fallback_to_soft=False)
-            with FileLock(path, fallback_to_soft=False), suppress(Timeout), again:
+            # A second open file, as another process has it
+            second = FileLock(path, timeout=0, fallback_to_soft=False)
+            with FileLock(path, fallback_to_soft=False), suppress(Timeout), second:
                 reason = "two processes would hold the same lock"
         except (OSError, NotImplementedError) as error:
             reason = str(error)
+
     if reason:
         raise ActlabError(
             f"file locks do not work in {root} ({reason}): give each start its share of the runs, "
@@ -49,48 +56,62 @@ def check(root: Path) -> None:
 
 
 def local_options(path: Path, mounts: str) -> set[str]:
-    """Return those options of a path's mount point under which its locks hold on one host only.
+    """Return the mount options of a path under which its locks hold only on one host.
 
-    >>> local_options(Path("/a/runs"), "srv:/ / nfs rw 0 0" + chr(10) + "srv:/a /a nfs rw,nolock 0 0")
+    >>> mounts = ["srv:/ / nfs rw 0 0", "srv:/a /a nfs rw,nolock 0 0"]
+    >>> local_options(Path("/a/runs"), chr(10).join(mounts))
     {'nolock'}
     """
-    lines = [line.split() for line in mounts.splitlines()]
-    above = {point: options for _, point, _, options, *_ in lines if path.is_relative_to(point)}
-    return LOCAL.intersection(above[max(above, key=len)].split(",")) if above else set()
+    options_by_mount: dict[str, str] = {}
+    for line in mounts.splitlines():
+        _, mount, _, options, *_ = line.split()
+        if path.is_relative_to(mount):
+            options_by_mount[mount] = options
+    if not options_by_mount:
+        return set()
+
+    nearest = max(options_by_mount, key=len)
+    return LOCAL.intersection(options_by_mount[nearest].split(","))
 
 
 def _mounts() -> str:
     path = Path("/proc/self/mounts")
-    return regular(path).read_text(encoding="utf-8") if path.exists() else ""
+    if not path.exists():
+        return ""
+    return regular(path).read_text(encoding="utf-8")
 
 
 @contextmanager
-def alone(root: Path, what: str) -> Iterator[None]:
+def alone(root: Path, activity: str) -> Iterator[None]:
     """Wait for a lock of the whole study and hold it, for `DECIDING`, `MEASURING` or `WRITING`.
 
-    A line says so after `PAUSE` seconds.
+    After `PAUSE` seconds a line is printed.
     """
-    with ExitStack() as held:
+    with ExitStack() as locks:
         try:
-            held.enter_context(_lock(root, what, PAUSE))
+            locks.enter_context(_lock(root, activity, PAUSE))
         except Timeout:
-            print(f"waiting for another process, which is {what} in {root}", flush=True)
-            held.enter_context(_lock(root, what, -1))
+            print(f"waiting for another process, which is {activity} in {root}", flush=True)
+            locks.enter_context(_lock(root, activity, -1))
         yield
 
 
 @contextmanager
 def holding(root: Path, runs: Iterable[str]) -> Iterator[bool]:
-    """Hold the locks of all these runs, or of none if another process holds one; yield whether held."""
-    with ExitStack() as held:
+    """Hold the locks of all these runs, or none if another process holds one.
+
+    Yields:
+        whether the locks are held.
+    """
+    with ExitStack() as locks:
         try:
             for name in runs:
-                held.enter_context(_lock(root, name, LOOK))
-            free = True
+                locks.enter_context(_lock(root, name, LOOK))
+            are_free = True
         except Timeout:
-            held.close()
-            free = False
-        yield free
+            locks.close()
+            are_free = False
+        yield are_free
 
 
 def is_held(root: Path, run: str) -> bool:

@@ -68,7 +68,7 @@ class Keep:
     """Which checkpoints of a run are kept in addition to the last one.
 
     ``best`` is the metric that selects the best epoch, by ``mode``; None keeps no best checkpoint.
-    After 0 of the ``epochs`` stands the initial state.
+    The initial state is the checkpoint after 0 ``epochs``.
     """
 
     best: str | None = None
@@ -81,10 +81,10 @@ class Run:
     """One training run: a grid point and a seed.
 
     The ``id`` is readable, unique within the study, and names the run's folder; it ends in the
-    first digits of the ``identity``, the digest of config and ``sources``. Those are digests of
-    files and code outside actlab, by path or importable name; ``code`` has those of each file of
-    the user's code. The ``config`` is complete, except what the run folder provides. Runs share
-    parts of it, so copy it before changing it.
+    first digits of the ``identity``, the digest of config and ``sources``. The ``sources`` are
+    digests of files and code outside actlab, by path or importable name; ``code`` has the digest of
+    each file of the user's code. The ``config`` is complete, except what the run folder provides.
+    Runs share parts of it, so copy it before changing it.
     """
 
     id: str
@@ -120,7 +120,7 @@ class Run:
 class Trial:
     """A point of a search: searched values at a grid point, without runs."""
 
-    given: Mapping[str, Any]  # the grid point, and the name of the group
+    group: Mapping[str, Any]  # the grid point, and the name of the group
     tuned: Point  # values by config key, and by argument of the activation
     space: Mapping[str, Space]  # the same keys
 
@@ -132,7 +132,8 @@ class Block:
     The runs are the Cartesian product of the lists. ``settings`` are values of dotted config keys
     for every run. The ``name`` is written in tables, to distinguish blocks of different networks or
     tasks, and may be empty. The runs of a block that is not ``opened`` are planned but not trained:
-    those that select its settings have failed. A block of a search has one grid point, a ``trial``.
+    the runs that select its settings have failed. A block of a search has one grid point, a
+    ``trial``.
     """
 
     grid: dict[str, list[Any]]
@@ -169,13 +170,13 @@ class Stage:
     search: Search | None = None
 
 
-def _check_equal(run: Run, other: Run) -> None:
+def _check_equal(run: Run, second_run: Run) -> None:
     """Check that two runs of one id, from two blocks, are the same run at the same grid point."""
-    if run.identity != other.identity:
+    if run.identity != second_run.identity:
         raise ActlabError(f"two different runs would both be named {run.id}: change a seed")
     for key, value in run.point.items():
-        if run.point.only([key]) != other.point.only([key]):
-            values = f"{in_full(value)} and {in_full(other.point[key])}"
+        if run.point.only([key]) != second_run.point.only([key]):
+            values = f"{in_full(value)} and {in_full(second_run.point[key])}"
             raise ActlabError(
                 f"{key}: {values} have the same content and would be the same run: remove one of "
                 "them"
@@ -203,7 +204,9 @@ def check_name(name: str) -> None:
     # Unicode categories: L letters, M their marks, N digits
     kinds = ""
     for character in name:
-        kinds += character if character in "._-" else unicodedata.category(character)[0]
+        if character not in "._-":
+            character = unicodedata.category(character)[0]
+        kinds += character
     if not re.fullmatch(r"[LN][LMN._-]*", kinds):
         raise ActlabError(
             f"study name {name!r}: give letters, digits, '.', '_' and '-', with a letter or digit "
@@ -297,7 +300,10 @@ class Study:
     def _values(self, key: str) -> list[Any]:
         values: list[Any] = []
         for block in self.blocks:
-            values += [block.name] if key == BLOCK else block.grid.get(key, ())
+            if key == BLOCK:
+                values.append(block.name)
+            else:
+                values += block.grid.get(key, ())
         return values
 
     def _with_values(self, part: Any) -> Any:
@@ -359,8 +365,12 @@ class Study:
             return mode
 
         probe_name, _, name = metric.partition("/")
-        probes = [probe.name for probe in self.probes if probe.class_path.startswith("actlab.")]
-        return "min" if probe_name in probes and "/" not in name else ""
+        if "/" in name:
+            return ""
+        for probe in self.probes:
+            if probe.name == probe_name and probe.class_path.startswith("actlab."):
+                return "min"
+        return ""
 
     def is_own(self, key: str, value: Any) -> bool:
         """Return whether a grid value is an activation of the user, which tables emphasise.
@@ -406,6 +416,7 @@ class Study:
                 "fewer values"
             )
 
+        # Digests are computed once
         contents_by_text: dict[str, str | None] = {}
         code: dict[str, dict[str, str]] = {}
         runs: dict[str, Run] = {}
@@ -479,4 +490,8 @@ class Study:
             if key not in (self.compare, BLOCK):
                 word = short(key) + word
             slug += f"{word}-"
-        return "".join(c if c.isalnum() or c in "._-" else "_" for c in slug)
+
+        for character in set(slug):
+            if not (character.isalnum() or character in "._-"):
+                slug = slug.replace(character, "_")
+        return slug

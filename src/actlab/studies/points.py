@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -71,7 +72,7 @@ class Point(Mapping[str, Any]):
 
     def without(self, keys: Collection[str]) -> Point:
         """Return the point without some keys."""
-        return Point({key: value for key, value in self.items() if key not in keys})
+        return self.only(self.keys() - set(keys))
 
     def matches(self, where: Mapping[str, Any]) -> bool:
         """Return whether the point has all values of ``where``; see `actlab.config.values.same`."""
@@ -85,7 +86,11 @@ class Point(Mapping[str, Any]):
         names = short_names(self)
         words = []
         for key, value in self.items():
-            word = text(key, value) if text else label(value)
+            # The value, with the key unless it is compared
+            if text:
+                word = text(key, value)
+            else:
+                word = label(value)
             if key != compare:
                 word = f"{names[key]} {word}"
             words.append(word)
@@ -98,16 +103,19 @@ def short_names(keys: Collection[str]) -> dict[str, str]:
     >>> short_names(["model.lr", "model.network.dropout", "data.dropout"])
     {'model.lr': 'lr', 'model.network.dropout': 'network.dropout', 'data.dropout': 'data.dropout'}
     """
-    listed = set(keys)
+    # The number of keys with each ending, which begins at a dot
+    numbers: Counter[str] = Counter()
+    for key in set(keys):
+        numbers.update(_endings(key))
+
     names = {}
     for key in keys:
-        # A dot in front: a part of a key does not end in a part of a word
-        endings_of_others = [f".{listed_key}" for listed_key in listed if listed_key != key]
-        parts = key.split(".")
-        names[key] = key
-        for length in range(1, len(parts)):
-            ending = ".".join(parts[-length:])
-            if not any(text.endswith(f".{ending}") for text in endings_of_others):
-                names[key] = ending
-                break
+        names[key] = next((ending for ending in _endings(key) if numbers[ending] == 1), key)
     return names
+
+
+def _endings(key: str) -> Iterator[str]:
+    """Yield the endings of a dotted key, such as ``optimizer.lr``, the shortest first."""
+    parts = key.split(".")
+    for length in range(1, len(parts) + 1):
+        yield ".".join(parts[-length:])

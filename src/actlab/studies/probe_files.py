@@ -1,7 +1,7 @@
 """Files of probe results in run folders: ``probes/<name>-<digest>.parquet``.
 
-The digest is that of the request, which follows from the study file alone; that of the ``version``
-of the probe's class follows, if it has one.
+The digest covers the request, which follows from the study file alone. If the probe's class has a
+``version``, the digest of the version follows.
 """
 
 from __future__ import annotations
@@ -21,49 +21,61 @@ from actlab.studies.plan import Keep
 from actlab.studies.rows import Row, frame_of
 from actlab.studies.schema import ProbePart
 
-_FILE = re.compile(r"(?P<name>.+)-(?P<asked>[0-9a-f]{16})(-[0-9a-f]{8})?\.parquet")
+_FILE = re.compile(r"(?P<name>.+)-(?P<request>[0-9a-f]{16})(-[0-9a-f]{8})?\.parquet")
 
 
 def request_of(
-    probe: ProbePart, keep: Keep, known: dict[str, str | None] | None = None
+    probe: ProbePart, keep: Keep, digests: dict[str, str | None] | None = None
 ) -> list[Any]:
-    """Return the request: class, arguments, checkpoints, and the digests of files and code outside actlab."""
-    named = {"class_path": probe.class_path, "init_args": probe.init_args}
-    sources = identity.sources_of(named, known)
-    rule = [keep.best, keep.mode] if "best" in probe.places else []
-    return [probe.class_path, probe.init_args, probe.places, *sorted(sources.values()), *rule]
+    """Return the request: class, arguments, checkpoints, and digests of files outside actlab.
+
+    Digests in ``digests`` are not computed again; new ones are added to it.
+    """
+    config = {"class_path": probe.class_path, "init_args": probe.init_args}
+    sources = identity.sources_of(config, digests)
+    request: list[Any] = [probe.class_path, probe.init_args, probe.places]
+    request += sorted(sources.values())
+    if "best" in probe.places:
+        request += [keep.best, keep.mode]
+    return request
 
 
-def wanted(probes: Iterable[ProbePart], keep: Keep) -> dict[str, str]:
+def requests_of(probes: Iterable[ProbePart], keep: Keep) -> dict[str, str]:
     """Return how the digest of each probe's request begins."""
     return {probe.name: digest_of(request_of(probe, keep))[:16] for probe in probes}
 
 
-def digest_of(questions: Sequence[Any]) -> str:
+def digest_of(request: Sequence[Any]) -> str:
     """Return the digest of a request from `request_of`."""
-    return hashlib.sha256(json.dumps(questions, sort_keys=True, default=str).encode()).hexdigest()
+    text = json.dumps(request, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
-def file_of(folder: Path, name: str, questions: Sequence[Any], version: Sequence[Any] = ()) -> Path:
+def file_of(folder: Path, name: str, request: Sequence[Any], version: Sequence[Any] = ()) -> Path:
     """Return the path of the answer to a request; ``version`` is empty if the class has none."""
-    suffix = f"-{digest_of(version)[:8]}" if version else ""
-    return folder / "probes" / f"{name}-{digest_of(questions)[:16]}{suffix}.parquet"
+    stem = f"{name}-{digest_of(request)[:16]}"
+    if version:
+        stem += f"-{digest_of(version)[:8]}"
+    return folder / "probes" / f"{stem}.parquet"
 
 
 def found_in(folder: Path) -> dict[str, tuple[str, Path]]:
-    """Return the digest of the request that was answered, and the file, for each probe of a run's folder."""
-    answered, probes = {}, folder / "probes"
-    names = os.listdir(probes) if probes.is_dir() else ()  # noqa: PTH208 (pathlib takes ten times as long)
-    for name in sorted(names):
+    """Return the digest of the answered request and the file, for each probe of a run's folder."""
+    probes = folder / "probes"
+    if not probes.is_dir():
+        return {}
+
+    answered = {}
+    for name in sorted(os.listdir(probes)):  # noqa: PTH208 (pathlib takes ten times as long)
         match = _FILE.fullmatch(name)
         if match and name[0] != ".":
-            answered[match["name"]] = match["asked"], probes / name
+            answered[match["name"]] = match["request"], probes / name
     return answered
 
 
-def answers(folder: Path, name: str, questions: Sequence[Any], version: Sequence[Any]) -> bool:
-    """Return whether a run's folder has the undamaged answer to a request; arguments as for `file_of`."""
-    file = file_of(folder, name, questions, version)
+def answers(folder: Path, name: str, request: Sequence[Any], version: Sequence[Any]) -> bool:
+    """Return whether a run's folder has the undamaged answer to a request; see `file_of`."""
+    file = file_of(folder, name, request, version)
     if not file.exists():
         return False
     try:
@@ -74,11 +86,15 @@ def answers(folder: Path, name: str, questions: Sequence[Any], version: Sequence
 
 
 def write(file: Path, rows: Sequence[Row]) -> None:
-    """Write the results of a probe in one run to a path from `file_of`, instead of its earlier results."""
-    probe = _FILE.fullmatch(file.name)
-    assert probe
-    for name, (_, old) in found_in(file.parent.parent).items():
-        if name == probe["name"]:
-            old.unlink()
+    """Write the results of a probe in one run to a path from `file_of`.
+
+    They replace its earlier results.
+    """
+    match = _FILE.fullmatch(file.name)
+    assert match
+    earlier = found_in(file.parent.parent).get(match["name"])
+    if earlier is not None:
+        earlier[1].unlink()
+
     with replacing(file) as partial:
         series.write(frame_of(rows), partial)

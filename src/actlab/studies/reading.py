@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import itertools
-import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,34 +9,34 @@ from pathlib import Path
 from typing import Any
 
 from actlab.config.class_paths import class_of
-from actlab.config.identity import ACTLAB
 from actlab.config.labels import in_full, label
 from actlab.config.paths import get_dotted, is_activation, set_dotted
-from actlab.config.text import SAMPLE, check_order, check_sample
+from actlab.config.text import SAMPLE
 from actlab.config.values import as_list, located, named, plain_activation, same, value_key
 from actlab.errors import ActlabError
 from actlab.errors.messages import unknown
 from actlab.storage.mappings import read_mapping, read_word
 from actlab.storage.resources import config_file, is_file
 from actlab.storage.spec import Spec
-from actlab.studies import schema
+from actlab.studies import file_checks, schema
 from actlab.studies.lengths import other_length
 from actlab.studies.plan import SMOKE_SUFFIX, Block, Keep, Selection, Stage, Study
 from actlab.studies.seeds import SMOKE_SEEDS, of_stages
 from actlab.studies.spaces import Search, Space, parse_space
 
 SMOKE = {
-    **{SAMPLE: True, "trainer.max_epochs": 1, "trainer.limit_train_batches": 4},
+    SAMPLE: True,
+    "trainer.max_epochs": 1,
+    "trainer.limit_train_batches": 4,
     "trainer.check_val_every_n_epoch": 1,
 }
-ACTIVATION_FORMS = (
-    "a name, package.module:Name, ./file.py:Name, '{name: elu, alpha: 0.5}'"  # for help texts
-)
+# For help texts
+ACTIVATION_FORMS = "a name, package.module:Name, ./file.py:Name, '{name: elu, alpha: 0.5}'"
 # Trainer arguments that the run folder provides; they are removed from the base config.
 _PROVIDED = ("logger", "default_root_dir", "enable_progress_bar", "enable_model_summary")
 _CHECKPOINT = "ModelCheckpoint"
-# The papers' exact and approximate form: where a grid lacks one, the other is the reference, with a
-# note.
+# The exact and the approximate form of GELU in papers: if a grid lacks the reference, the other
+# form is the reference, with a note.
 OTHER_FORMS = {
     "gelu": ("gelu_tanh", "Reference: gelu_tanh, GELU's tanh form, because the grid lacks gelu."),
     "gelu_tanh": ("gelu", "Reference: gelu, the exact GELU, because the grid lacks gelu_tanh."),
@@ -59,8 +56,7 @@ def load(
 
     Args:
         name: path of a study file, or bare name of a study that ships with actlab.
-        smoke: run briefly on samples: apply the file's ``smoke`` settings over `SMOKE` and use few
-            seeds.
+        smoke: run briefly on samples: the file's ``smoke`` settings over `SMOKE`, and few seeds.
         overrides: ``key=word`` items. The key is a dotted config key, a grid key (a value or a list
             replaces its values) or ``seeds``; see `actlab.studies.seeds.of_stages`.
         activations: activations added to every grid key that ends in ``activation`` and lacks them.
@@ -74,7 +70,9 @@ def load(
     file = schema.checked(read_mapping(path, piped=True), path)
     if not staged:
         file = schema.without_stages(file)
-    brief = SMOKE | file.smoke if smoke else {}
+    brief: dict[str, Any] = {}
+    if smoke:
+        brief = SMOKE | file.smoke
     file_blocks = _blocks(file, path, brief)
 
     # The command line
@@ -83,60 +81,71 @@ def load(
     added = [Spec.of(spelling).located().plain for spelling in activations]
     blocks = [_with_activations(_with_changes(block, changes), added) for block in file_blocks]
     if not smoke:  # which takes the sample over any dataset
-        _check_samples(file, path, file_blocks, changes)
+        file_checks.check_samples(file, path, file_blocks, changes)
     keys = _keys(blocks)
-    if added and not any(is_activation(key) for key in keys):
+    if added and not any(map(is_activation, keys)):
         raise ActlabError(f"{path} compares no activations: no grid key ends in 'activation'")
 
     # What is selected and searched
-    searches = {stage.name: _search(stage, blocks, smoke) for stage in file.stages if stage.search}
+    searches: dict[str, Search] = {}
     searched: list[str] = []
-    for search in searches.values():
-        searched += search.keys
+    for stage in file.stages:
+        if stage.search:
+            searches[stage.name] = _search(stage, blocks, smoke)
+            searched += searches[stage.name].keys
     select = _selection(file, path, keys)
     select = replace(select, tune=(*select.tune, *searched))
 
     # Checks
-    _check_settings(file, blocks, searched)
-    _check_names(file.figures, path)
-    _check_stages(file, path, keys)
+    file_checks.check_settings(file, blocks, searched)
+    file_checks.check_names(file.figures, path)
+    file_checks.check_stages(file, path, keys)
 
-    # Seeds, of each stage
+    # Seeds and stages
     seeds_of_file = {stage.name: stage.seeds for stage in file.stages}
     seeds = of_stages(file.seeds, seeds_of_file, changed_seeds)
     if smoke:
         seeds = {stage: listed[:SMOKE_SEEDS] for stage, listed in seeds.items()}
-    stages = []
-    for part in file.stages:
-        values = {key: value for key, value in part.set.items() if key not in changes | brief}
-        stages.append(Stage(part.name, seeds[part.name], values, searches.get(part.name)))
+    stages = _stages(file, seeds, searches, {*changes, *brief})
 
     # The reference
-    reference = file.reference if reference is None else plain_activation(located(reference))
-    reference, form_notes = _found_form(reference, blocks)
-
+    stated_reference, form_notes = _reference(file, reference, blocks)
     study = Study(
-        name=path.stem + (SMOKE_SUFFIX if smoke else ""),
+        name=f"{path.stem}{SMOKE_SUFFIX}" if smoke else path.stem,
         title=file.title or path.stem,
         blocks=tuple(blocks),
         seeds=next(iter(seeds.values())),
         compare=file.compare,
         select=select,
-        stages=tuple(stages),
-        table=tuple(schema.given(column) for column in file.table),
+        stages=stages,
+        table=tuple(map(schema.stated, file.table)),
         probes=tuple(file.probes),
         keep=_keep(file, select, path),
-        primary=schema.given(file.primary) if file.primary else {},
-        published=schema.given(file.published),
+        primary=schema.stated(file.primary) if file.primary else {},
+        published=schema.stated(file.published),
         cut=other_length(zip(file_blocks, blocks, strict=True)),
-        figures=tuple(schema.given(figure) for figure in file.figures),
-        reference=Study.reference if reference is None else reference,
-        reference_given=reference is not None,
+        figures=tuple(map(schema.stated, file.figures)),
+        reference=Study.reference if stated_reference is None else stated_reference,
+        reference_given=stated_reference is not None,
         notes=(*form_notes, *file.notes),
         tags=tuple(file.tags),
         added=tuple(added),
     )
     return replace(study, title=_title(study, file_blocks))
+
+
+def _stages(
+    file: schema.File,
+    seeds: Mapping[str, tuple[int, ...]],
+    searches: Mapping[str, Search],
+    changed_keys: Collection[str],
+) -> tuple[Stage, ...]:
+    """Return the stages of a study, without settings of keys that are changed for all stages."""
+    stages = []
+    for part in file.stages:
+        settings = {key: value for key, value in part.set.items() if key not in changed_keys}
+        stages.append(Stage(part.name, seeds[part.name], settings, searches.get(part.name)))
+    return tuple(stages)
 
 
 def _keys(blocks: Iterable[Block]) -> list[str]:
@@ -171,10 +180,7 @@ def overridden(file: schema.File, path: Path, overrides: Iterable[str]) -> tuple
 
 def _title(study: Study, file_blocks: Iterable[Block]) -> str:
     """Return the title of a study, with what it compares if that is not all that its file does."""
-    labels: dict[str, str] = {}
-    for value in _compared(study.blocks, study.compare):
-        labels[value_key(value)] = label(value)
-
+    labels = {value_key(value): label(value) for value in _compared(study.blocks, study.compare)}
     for value in _compared(file_blocks, study.compare):
         if value_key(value) not in labels:
             return f"{study.title} (compared: {', '.join(labels.values())})"
@@ -186,19 +192,28 @@ def _compared(blocks: Iterable[Block], key: str) -> Iterator[Any]:
         yield from block.grid.get(key, ())
 
 
-def _found_form(reference: Any, blocks: Iterable[Block]) -> tuple[Any, list[str]]:
-    """Return the form of GELU that the grid has, with a note if the reference is the other one."""
-    if not isinstance(reference, str) or reference not in OTHER_FORMS:
-        return reference, []
+def _reference(
+    file: schema.File, stated: Any, blocks: Iterable[Block]
+) -> tuple[Any, Sequence[str]]:
+    """Return the reference that the user or the file states; None without one.
 
+    If the grid has only the other form of GELU, this form is the reference, with a note.
+    """
+    reference = file.reference
+    if stated is not None:
+        reference = plain_activation(located(stated))
+    if not isinstance(reference, str) or reference not in OTHER_FORMS:
+        return reference, ()
+
+    # The form that the grid has
     grid: set[str] = set()
     for block in blocks:
         for values in block.grid.values():
             grid.update(map(value_key, values))
     other_form, note = OTHER_FORMS[reference]
     if value_key(reference) not in grid and value_key(other_form) in grid:
-        return other_form, [note]
-    return reference, []
+        return other_form, (note,)
+    return reference, ()
 
 
 def _changes(
@@ -213,6 +228,8 @@ def _changes(
             raise ActlabError(
                 f"--set {override!r}: write key=value, such as data.dataset=FOLDER or seeds=3"
             )
+
+        # Read the word by the type of the key
         try:
             changes[key] = read_word(word, partial(_takes_text, key, blocks, changes))
         except ActlabError as error:
@@ -238,72 +255,6 @@ def _selection(file: schema.File, path: Path, keys: Collection[str]) -> Selectio
         if key not in keys:
             raise unknown("tuned key", key, keys, f"'select: tune' in {path} names grid keys.")
     return select
-
-
-def _check_settings(file: schema.File, blocks: Iterable[Block], searched: Sequence[str]) -> None:
-    for stage, block in itertools.product(_settings_of_stages(file), blocks):
-        settings = {**block.settings, **stage}
-        check_order(settings, [*block.grid, *searched])
-        for key, value in {**settings, **block.grid}.items():
-            _check_finite(key, value)
-
-
-def _settings_of_stages(file: schema.File) -> list[Mapping[str, Any]]:
-    """Return the settings of a study as a whole, which are none, and of each of its stages."""
-    return [{}, *(stage.set for stage in file.stages)]
-
-
-def _check_samples(
-    file: schema.File, path: Path, blocks: Iterable[Block], changes: Mapping[str, Any]
-) -> None:
-    """Reject a dataset that ``data.sample: true`` in the same or an earlier place would replace."""
-    for block, stage in itertools.product(blocks, _settings_of_stages(file)):
-        data = class_of(block.config({}).get("data"))
-        if str(data) not in ACTLAB["data"]:
-            continue
-
-        point = {key: values[0] for key, values in block.grid.items()}
-        places = {
-            "the base config": copy.deepcopy(block.base),
-            str(path): _nested_data({**block.settings, **point, **stage}),
-            "the overrides": _nested_data(changes),
-        }
-        check_sample(places)
-
-
-def _nested_data(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of the data as nested values."""
-    nested: dict[str, Any] = {}
-    for key, value in settings.items():
-        if key.partition(".")[0] == "data":
-            set_dotted(nested, key, copy.deepcopy(value))
-    return nested
-
-
-def _check_finite(key: str, value: Any) -> None:
-    if isinstance(value, Mapping):
-        value = [*value.values()]
-    if isinstance(value, list | tuple):
-        for item in value:
-            _check_finite(key, item)
-    elif isinstance(value, float) and not math.isfinite(value):
-        raise ActlabError(f"{key} is {value}: give a finite number")
-
-
-def _check_names(figures: Sequence[schema.Figure], path: Path) -> None:
-    """Reject equal names of figures, which name files, and equal titles of a figure's panels."""
-    _check_distinct([figure.name for figure in figures], "figures", path)
-    for figure in figures:
-        titles = [panel.title for panel in figure.panels if panel.title]
-        _check_distinct(titles, f"panels of the figure {figure.name!r}", path)
-
-
-def _check_distinct(names: Sequence[str], kind: str, path: Path) -> None:
-    for number, name in enumerate(names):
-        if name in names[:number]:
-            raise ActlabError(
-                f"two {kind} in {path} have the same name {name!r}: give each its own name"
-            )
 
 
 def _blocks(file: schema.File, path: Path, smoke: Mapping[str, Any]) -> list[Block]:
@@ -343,11 +294,14 @@ def _changed_grid(grid: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[s
 def _base(name: str, study: Path) -> dict[str, Any]:
     """Return the base config that a study names, without what run folders provide."""
     path = study.parent / name
-    config = read_mapping(path if is_file(path) else config_file(name))
+    if not is_file(path):
+        path = config_file(name)
+    config = read_mapping(path)
     trainer = config.get("trainer") or {}
     if not isinstance(trainer, dict):
         raise ActlabError(f"trainer in {name} is {trainer!r}: give a mapping")
 
+    # A run folder has the checkpoints
     callbacks = []
     for callback in as_list(trainer.get("callbacks") or []):
         if not str(class_of(callback)).endswith(_CHECKPOINT):
@@ -364,7 +318,7 @@ def _with_changes(block: Block, changes: Mapping[str, Any]) -> Block:
         if key not in block.grid:
             settings[key] = value
     for key, value in settings.items():
-        set_dotted({}, key, value)
+        set_dotted({}, key, value)  # for the error of an invalid key
 
     empty = [key for key, values in grid.items() if not values]
     if empty:
@@ -378,6 +332,7 @@ def _with_activations(block: Block, added: Sequence[Any]) -> Block:
     """Add to a block the activations that its grid lacks; ``{name: NAME}`` becomes ``NAME``."""
     grid = {}
     for key, values in block.grid.items():
+        # Distinct values
         by_key: dict[str, Any] = {}
         for value in values:
             text = value_key(value)
@@ -388,36 +343,13 @@ def _with_activations(block: Block, added: Sequence[Any]) -> Block:
                 )
             by_key[text] = value
 
+        # Added activations
         grid[key] = [*by_key.values()]
         if is_activation(key):
             for value in added:
                 by_key.setdefault(value_key(value), value)
             grid[key] = [plain_activation(value) for value in by_key.values()]
     return replace(block, grid=grid)
-
-
-def _check_stages(file: schema.File, path: Path, keys: Collection[str]) -> None:
-    names = [stage.name for stage in file.stages]
-    if len(set(names)) < len(names):
-        raise ActlabError(f"two stages of {path} have the same name: {', '.join(names)}")
-    if "digest" in names:
-        raise ActlabError(
-            f"a stage of {path} has the name 'digest', reserved in selection.json: rename it"
-        )
-    searching = [stage.name for stage in file.stages if stage.search]
-    if searching and (searching != names[:1] or len(names) != 2 or file.select.tune):
-        raise ActlabError(
-            f"stage {searching[-1]} of {path} searches: give 'search' to the first of two stages, "
-            "and no 'tune'"
-        )
-    if file.stages and not searching and not file.select.tune:
-        raise ActlabError(f"{path} has stages but nothing to select: give 'select: tune'")
-    for stage in file.stages:
-        taken = sorted(stage.set.keys() & set(keys))
-        if taken:
-            raise ActlabError(
-                f"stage {stage.name} of {path} sets {taken[0]}, which is a grid key: remove one"
-            )
 
 
 def _search(stage: schema.StagePart, blocks: Sequence[Block], smoke: bool) -> Search:
@@ -434,9 +366,8 @@ def _search(stage: schema.StagePart, blocks: Sequence[Block], smoke: bool) -> Se
         # Arguments of an activation
         if isinstance(value, Mapping):
             searched = named(name, activations)
-            if not any(same(searched, activation) for activation in activations):
-                names = [in_full(activation) for activation in activations]
-                raise unknown("activation to search", name, names)
+            if not any(map(partial(same, searched), activations)):
+                raise unknown("activation to search", name, [*map(in_full, activations)])
             arguments = {key: parse_space(key, text) for key, text in value.items()}
             spaces_of_activations[value_key(searched)] = arguments
             continue
@@ -449,7 +380,9 @@ def _search(stage: schema.StagePart, blocks: Sequence[Block], smoke: bool) -> Se
             )
         spaces[name] = parse_space(name, value)
 
-    trials = min(stage.trials, SMOKE_SEEDS) if smoke else stage.trials
+    trials = stage.trials
+    if smoke:
+        trials = min(trials, SMOKE_SEEDS)
     return Search(spaces, spaces_of_activations, trials, stage.as_given)
 
 
@@ -458,13 +391,13 @@ def _keep(file: schema.File, select: Selection, path: Path) -> Keep:
     for probe in file.probes:
         checkpoints += probe.places
 
-    epochs = tuple(sorted({at for at in checkpoints if isinstance(at, int)}))
+    epochs = sorted({at for at in checkpoints if isinstance(at, int)})
     if epochs and epochs[0] < 0:
         raise ActlabError(
             f"checkpoint after {epochs[0]} epochs in {path}: give a whole number from 0"
         )
     best = select.metric if "best" in checkpoints else None
-    return Keep(best, select.mode, epochs)
+    return Keep(best, select.mode, tuple(epochs))
 
 
 def activation(word: str) -> Any:
@@ -473,4 +406,6 @@ def activation(word: str) -> Any:
     The word is a name, ``package.module:Name``, ``./file.py:Name``, or a mapping in YAML.
     """
     spec = read_word(word, lambda: True)
-    return located(word if spec is None else spec)
+    if spec is None:  # an activation may be named null
+        spec = word
+    return located(spec)

@@ -40,7 +40,9 @@ class Row(NamedTuple):
     @property
     def name(self) -> str:
         """``split/metric``, or only the metric if there is no split."""
-        return f"{self.split}/{self.metric}" if self.split else self.metric
+        if not self.split:
+            return self.metric
+        return f"{self.split}/{self.metric}"
 
     @property
     def logs(self) -> tuple[str, str]:
@@ -77,5 +79,6 @@ def frame_of(rows: Iterable[Row]) -> pd.DataFrame:
     types = {**texts, "epoch": "f8", "step": "i8", "value": "f8"}
     ordered = sorted(rows, key=attrgetter("step", *texts))
     frame = pd.DataFrame(ordered, columns=Row._fields).astype(types)
-
-    return frame if any(row.loop for row in ordered) else frame.drop(columns="loop")
+    if not any(row.loop for row in ordered):
+        frame = frame.drop(columns="loop")
+    return frame

@@ -3,13 +3,15 @@
 ::
 
     runs/<study>/<run id>/
-        config.yaml       the resolved config, for people metrics.csv       rows during training,
-        for people: a resumed run reads those in its checkpoint metrics.parquet   all rows, written
-        at the end: epoch, step, split, metric, condition, value result.json       status and
-        summaries; written last, it marks the run as finished matrices.json     the latest results
-        that are not numbers, such as a confusion matrix units.parquet     measurements of each
-        unit, if a callback makes them: `engines.unit_records` logger.json       the run's id for
-        loggers checkpoints/      last.ckpt and those that the study keeps: best.ckpt, epoch=5.ckpt
+        config.yaml       the resolved config, for people
+        metrics.csv       rows during training, for people; a resumed run reads its checkpoint
+        metrics.parquet   all rows, written at the end: epoch, step, split, metric, condition, value
+        result.json       status and summaries; written last, it marks the run as finished
+        matrices.json     the latest results that are not numbers, such as a confusion matrix
+        units.parquet     measurements of each unit, if a callback makes them; see
+                          `actlab.engines.unit_records`
+        logger.json       the run's id for loggers
+        checkpoints/      last.ckpt and those that the study stores: best.ckpt, epoch=5.ckpt
         probes/           <name>.parquet: rows of evaluations after training
 
 Parquet files and torch checkpoints hold checksums. A damaged file is reported, never used.
@@ -50,7 +52,7 @@ class RunFolder:
     def __init__(self, root: Path, run: Run) -> None:
         self.run = run
         self.path = root / run.id
-        self.checkpoint = self.kept("last")  # from which an unfinished run resumes
+        self.checkpoint = self.checkpoint_at("last")  # from which an unfinished run resumes
         self.metrics = self.path / "metrics.parquet"  # all rows of a finished run
         self.failure_file = self.path / "failed.json"  # the error of the last attempt
         self._result = self.path / RESULT
@@ -66,9 +68,11 @@ class RunFolder:
         """What to do about damaged files of the run, for error messages."""
         return f"delete {self.path} and run the study again"
 
-    def kept(self, at: str | int) -> Path:
+    def checkpoint_at(self, at: str | int) -> Path:
         """Return the path of the checkpoint ``last``, ``best`` or after some epochs."""
-        name = f"epoch={at}" if isinstance(at, int) else at
+        name = at
+        if isinstance(at, int):
+            name = f"epoch={at}"
         return self.path / "checkpoints" / f"{name}.ckpt"
 
     @property
@@ -105,8 +109,9 @@ class RunFolder:
             return State(FAILED, reason)
 
         # A member of a stack has no checkpoint of its own
-        begun = self.epochs > 0 or self.checkpoint.exists()
-        return State(STARTED if begun else WAITING)
+        if self.epochs > 0 or self.checkpoint.exists():
+            return State(STARTED)
+        return State(WAITING)
 
     def try_again(self) -> None:
         """Delete the record of an earlier failure."""
@@ -136,7 +141,9 @@ class RunFolder:
 
         The file has a column for ``loops`` or not.
         """
-        columns = Row._fields if loops else Row._fields[:-1]
+        columns: Sequence[str] = Row._fields
+        if not loops:
+            columns = columns[:-1]
         text = io.StringIO(newline="")
         csv.writer(text).writerows([columns, *map(_cells, rows)])
 
@@ -164,12 +171,20 @@ class RunFolder:
             rows: all rows of the run.
             **facts: further entries of ``result.json``, such as ``seconds``.
         """
+        # All rows
         with replacing(self.metrics) as partial:
             series.write(frame_of(rows), partial)
             recorded = series.read(partial)
 
+        # What the result has for some runs only
+        optional: dict[str, Any] = {}
         names = series.names(row.logs for row in rows)
         loops = {name: loop for (_, loop), name in names.items() if loop}
+        if loops:
+            optional["loops"] = loops
+        if self.run.code:
+            optional["code"] = self.run.code
+
         result = {
             "status": status,
             "id": self.run.id,
@@ -180,11 +195,9 @@ class RunFolder:
             "summary": series.as_entry(series.summaries(recorded)),
             "versions": versions(),
             "hardware": hardware(),
-            **({"loops": loops} if loops else {}),
-            **({"code": self.run.code} if self.run.code else {}),
+            **optional,
             **facts,
         }
-
         write_json(self._result, result)
         self.tidy()
 
@@ -196,4 +209,6 @@ class RunFolder:
 
 
 def _cells(row: Row) -> list[Any]:
-    return [*row[:6], *filter(None, row[6:])]
+    """Return the cells of a row in ``metrics.csv``; the loop is left out if it is empty."""
+    cells = list(row)
+    return cells if row.loop else cells[:-1]

@@ -1,8 +1,10 @@
-"""Schema of study files, used by `actlab.studies.reading` and exported as JSON schema for editors."""
+"""Schema of study files.
+
+`actlab.studies.reading` uses it, and it is exported as JSON schema for editors.
+"""
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,8 +27,9 @@ Place = int | Literal["last", "best"]
 Mode = Annotated[
     Literal["min", "max"] | None,
     Field(
-        description="whether low or high values are better; default: what the last word of the name says, such "
-        "as `loss` or `accuracy`, else the class of torchmetrics; where neither says so, give it"
+        description="whether low or high values are better; default: what the last word of the "
+        "name says, such as `loss` or `accuracy`, else the class of torchmetrics; where neither "
+        "says so, give it"
     ),
 ]
 _SEEDS: dict[str, Any] = {  # schema only; `actlab.studies.reading` checks the value
@@ -91,8 +94,8 @@ class StagePart(Part):
     )
     search: dict[str, Any] = Field(
         default={},
-        description="search instead of training the grid, in the first of two stages: dotted config key → "
-        "LOW..HIGH or a list; activation of the grid → its arguments, likewise",
+        description="search instead of training the grid, in the first of two stages: dotted "
+        "config key → LOW..HIGH or a list; activation of the grid → its arguments, likewise",
     )
     trials: int = Field(
         default=20, ge=1, le=10_000, description="settings that the search tries at each grid point"
@@ -145,13 +148,13 @@ class ColumnPart(Part):
     )
     margin: FiniteFloat | int | str | None = Field(
         default=None,
-        description="largest difference that counts as equivalent: in the metric's unit, or as '5 %' of the "
-        "reference's median, which on the scale `log` is a ratio of 1.05",
+        description="largest difference that counts as equivalent: in the metric's unit, or as "
+        "'5 %' of the reference's median, which on the scale `log` is a ratio of 1.05",
     )
     scale: Literal["log", "decibels"] | None = Field(
         default=None,
-        description="log: positive values, such as errors over decades, are compared by their ratio; decibels: "
-        "values are divided as mean squared errors",
+        description="log: positive values, such as errors over decades, are compared by their "
+        "ratio; decibels: values are divided as mean squared errors",
     )
 
 
@@ -260,7 +263,8 @@ class File(Part):
     )
     blocks: list[BlockPart] | None = Field(
         default=None,
-        description="grids with base configs of their own, instead of `grid`: other networks or tasks",
+        description="grids with base configs of their own, instead of `grid`: other networks or "
+        "tasks",
     )
     seeds: Any = Field(default=5, json_schema_extra=_SEEDS)
     compare: str = Field(
@@ -285,7 +289,8 @@ class File(Part):
     )
     primary: Primary | None = Field(
         default=None,
-        description="the column that answers the study's question; default: the first that is ranked",
+        description="the column that answers the study's question; default: the first that is "
+        "ranked",
     )
     published: Published = Field(
         default=Published(), description="values of a paper, printed beside ours"
@@ -304,6 +309,8 @@ def checked(values: Mapping[str, Any], path: Path) -> File:
         file = File.model_validate(values)
     except ValidationError as error:
         raise _one_line(error, path) from error
+
+    # Keys that depend on each other
     if (file.grid is None) == (file.blocks is None):
         raise ActlabError(
             f"{path}: a study needs either 'grid' or 'blocks'; give exactly one of the two"
@@ -314,18 +321,32 @@ def checked(values: Mapping[str, Any], path: Path) -> File:
 
 
 def without_stages(file: File) -> File:
-    """Return a study file without stages: with the seeds of the first stage and the settings of the last."""
+    """Return a study file without stages.
+
+    It has the seeds of the first stage and the settings of the last stage.
+    """
     if not file.stages:
         return file
-    first, last = file.stages[0], file.stages[-1].set
-    blocks = [
-        block.model_copy(update={"set": {**block.set, **last}}) for block in file.blocks or ()
-    ]
-    changes = {"set": {**file.set, **last}, "blocks": blocks or None, "stages": []}
-    return file.model_copy(update=changes | ({} if first.seeds is None else {"seeds": first.seeds}))
+
+    # The settings of the last stage
+    settings = file.stages[-1].set
+    blocks = []
+    for block in file.blocks or ():
+        blocks.append(block.model_copy(update={"set": {**block.set, **settings}}))
+    changes: dict[str, Any] = {
+        "set": {**file.set, **settings},
+        "blocks": blocks or None,
+        "stages": [],
+    }
+
+    # The seeds of the first stage
+    seeds = file.stages[0].seeds
+    if seeds is not None:
+        changes["seeds"] = seeds
+    return file.model_copy(update=changes)
 
 
-def given(part: Part) -> dict[str, Any]:
+def stated(part: Part) -> dict[str, Any]:
     """Return the values that a file sets explicitly in a part, without defaults."""
     return part.model_dump(exclude_unset=True)
 
@@ -336,42 +357,61 @@ def json_schema() -> str:
 
 
 def _one_line(error: ValidationError, path: Path) -> ActlabError:
-    first, *others = error.errors()
-    where = _place(first)
-    if first["type"] == "extra_forbidden":
-        *outer, key = where
-        part = next((str(name) for name in reversed(outer) if isinstance(name, str)), "")
-        owner = Curves if part == "published" and "figures" in outer else _PARTS[part]
-        kind = f"key of '{part}'" if part else "study key"
-        return unknown(kind, str(key), owner.model_fields, f"In {path}.")
-    messages = [fault["msg"] for fault in (first, *others) if _place(fault) == where]
-    wanted = dict.fromkeys(message.removeprefix("Input should be ") for message in messages)
-    should = "should be " if messages[0].startswith("Input should be ") else ""
-    named, given = ".".join(map(str, where)), str(first["input"])[:80]
-    return ActlabError(f"{named!r} in {path}: {should}{' or '.join(wanted)}. Given: {given!r}")
+    """Return the first error of a study file, with all types that the value may have."""
+    faults = error.errors()
+    location = _location(faults[0])
+    if faults[0]["type"] == "extra_forbidden":
+        return _unknown_key(location, path)
+
+    # The value may have several types, each with a message
+    prefix = "Input should be "
+    messages: dict[str, None] = {}
+    for fault in faults:
+        if _location(fault) == location:
+            messages[fault["msg"].removeprefix(prefix)] = None
+    expected = " or ".join(messages)
+    if faults[0]["msg"].startswith(prefix):
+        expected = f"should be {expected}"
+
+    key = ".".join(map(str, location))
+    value = str(faults[0]["input"])[:80]
+    return ActlabError(f"{key!r} in {path}: {expected}. Given: {value!r}")
 
 
-def _place(error: Any) -> list[str | int]:
+def _unknown_key(location: list[str | int], path: Path) -> ActlabError:
+    """Return the error for a key that no part of a study file has there."""
+    *outer, key = location
+    names = [name for name in outer if isinstance(name, str)]
+    part = names[-1] if names else ""
+    fields = _PARTS[part].model_fields
+    if part == "published" and "figures" in outer:
+        fields = Curves.model_fields
+    kind = f"key of '{part}'" if part else "study key"
+    return unknown(kind, str(key), fields, f"In {path}.")
+
+
+def _location(error: Any) -> list[str | int]:
     """Return the keys and indices of an error in a file, without the names of the tried types."""
-    kinds = ("int", "str", "float", "finite-float")
-    tried = (part for part in error["loc"] if part not in kinds)
-    return [*itertools.takewhile(lambda part: not isinstance(part, str) or "[" not in part, tried)]
+    location: list[str | int] = []
+    for part in error["loc"]:
+        if part in ("int", "str", "float", "finite-float"):
+            continue
+        if isinstance(part, str) and "[" in part:
+            break
+        location.append(part)
+    return location
 
 
 _PARTS: dict[str, type[Part]] = {
-    **{
-        "": File,
-        "select": Select,
-        "blocks": BlockPart,
-        "stages": StagePart,
-        "probes": ProbePart,
-        "table": ColumnPart,
-    },
-    **{
-        "primary": Primary,
-        "published": Published,
-        "values": Value,
-        "figures": Figure,
-        "panels": PanelPart,
-    },
+    "": File,
+    "select": Select,
+    "blocks": BlockPart,
+    "stages": StagePart,
+    "probes": ProbePart,
+    "table": ColumnPart,
+    "primary": Primary,
+    "published": Published,
+    "values": Value,
+    "figures": Figure,
+    "panels": PanelPart,
 }

@@ -14,92 +14,116 @@ MOST_SEEDS = 10_000
 SMOKE_SEEDS = 2
 
 
-def of_stages(seeds: Any, stated: Mapping[str, Any], given: Any) -> dict[str, tuple[int, ...]]:
+def of_stages(seeds: Any, stated: Mapping[str, Any], changes: Any) -> dict[str, tuple[int, ...]]:
     """Return the seeds of every stage of a study; no two stages share a seed.
 
-    ``stated`` are the seeds of each stage in the file, None for those of the study; a study without
-    stages has one entry. ``given`` replaces the seeds of the last stage, or by stage: a mapping, or
-    text such as ``choose=5,compare=15``. There a number N means N seeds beginning with the stage's
-    own first seed.
+    Args:
+        seeds: the seeds of the study, as for `seed_list`.
+        stated: the seeds of each stage in the file, None for the seeds of the study. A study
+            without stages has one entry in the result, with an empty name.
+        changes: replaces the seeds of the last stage, or by stage: a mapping, or text such as
+            ``choose=5,compare=15``. Here a number N means N seeds beginning with the stage's first
+            seed.
 
     >>> of_stages(5, {"choose": 2, "compare": "2-9"}, 3)
     {'choose': (0, 1), 'compare': (2, 3, 4)}
     >>> of_stages(5, {}, "7-8")
     {'': (7, 8)}
     """
-    whole = seed_list(seeds)
-    stages = {
-        name: whole if text is None else seed_list(text) for name, text in stated.items()
-    } or {"": whole}
-    changes = _by_stage(given)
-    if changes is None:
-        changes = {[*stages][-1]: given}
-    elif changes and not stated:
+    # The seeds in the file
+    seeds_of_study = seed_list(seeds)
+    stages = {}
+    for name, text in stated.items():
+        stages[name] = seeds_of_study if text is None else seed_list(text)
+    if not stages:
+        stages = {"": seeds_of_study}
+
+    # The changes by stage
+    by_stage = _by_stage(changes)
+    if by_stage is None:
+        by_stage = {[*stages][-1]: changes}
+    elif by_stage and not stated:
         raise ActlabError(
-            f"seeds {shown(given)}: the study has no stages; give the seeds alone, such as 5 or 5-19"
+            f"seeds {shown(changes)}: the study has no stages; give the seeds alone, such as 5 or "
+            "5-19"
         )
-    for name in changes.keys() - stages.keys():
-        raise unknown("stage", name, stages, f"In seeds {shown(given)}.")
-    stages |= {name: _changed(stages[name], text) for name, text in changes.items()}
+    for name in by_stage.keys() - stages.keys():
+        raise unknown("stage", name, stages, f"In seeds {shown(changes)}.")
+
+    for name, change in by_stage.items():
+        stages[name] = _changed(stages[name], change)
     _check_disjoint(stages)
     return stages
 
 
-def _by_stage(given: Any) -> dict[str, Any] | None:
-    if isinstance(given, Mapping):
-        return {str(name): seeds for name, seeds in given.items()}
-    if not isinstance(given, str) or "=" not in given:
+def _by_stage(changes: Any) -> dict[str, Any] | None:
+    """Return changes by stage, or None if they are for the last stage."""
+    if isinstance(changes, Mapping):
+        return {str(name): seeds for name, seeds in changes.items()}
+    if not isinstance(changes, str) or "=" not in changes:
         return None
-    parts = [part.partition("=") for part in given.split(",")]
-    by_stage = {
-        name.strip(): int(text) if re.fullmatch(r"\d{1,9}", text.strip()) else text.strip()
-        for name, _, text in parts
-    }
-    if len(by_stage) < len(parts):
-        raise ActlabError(f"seeds {shown(given)}: a stage is given twice; give each stage once")
+
+    by_stage: dict[str, Any] = {}
+    for part in changes.split(","):
+        # The stage and its seeds
+        stage, _, text = part.partition("=")
+        name, value = stage.strip(), text.strip()
+        if name in by_stage:
+            raise ActlabError(
+                f"seeds {shown(changes)}: a stage is given twice; give each stage once"
+            )
+        by_stage[name] = int(value) if re.fullmatch(r"\d{1,9}", value) else value
     return by_stage
 
 
-def _changed(old: Sequence[int], given: Any) -> tuple[int, ...]:
-    """Return given seeds; for a number, that many seeds beginning with the stage's own first seed."""
-    seeds = seed_list(given)
-    if not isinstance(given, int):
-        return seeds
-    return (
-        tuple(old[: len(seeds)])
-        if len(seeds) <= len(old)
-        else tuple(range(old[0], old[0] + len(seeds)))
-    )
+def _changed(seeds: Sequence[int], change: Any) -> tuple[int, ...]:
+    """Return the changed seeds; a number N means N seeds beginning with the stage's first seed."""
+    changed = seed_list(change)
+    if not isinstance(change, int):
+        return changed
+    if len(changed) <= len(seeds):
+        return tuple(seeds[: len(changed)])
+    return tuple(range(seeds[0], seeds[0] + len(changed)))
 
 
 def _check_disjoint(stages: Mapping[str, Sequence[int]]) -> None:
     """Reject stages that share a seed: runs that chose a setting must not be compared at it."""
-    for stage, other in itertools.combinations(stages, 2):
-        if both := sorted({*stages[stage]} & {*stages[other]}):
-            first = 1 + max(max(seeds) for name, seeds in stages.items() if name != other)
-            free = f"{first}-{first + len(stages[other]) - 1}"
-            raise ActlabError(
-                f"stages {stage} and {other} both have seed {both[0]}: give each stage its own seeds, such as "
-                f"{free} for {other} (in the file, or --seeds {other}={free})"
-            )
+    for stage, later_stage in itertools.combinations(stages, 2):
+        shared = sorted(set(stages[stage]) & set(stages[later_stage]))
+        if not shared:
+            continue
+
+        # Suggest the seeds above all others
+        highest = max(max(seeds) for name, seeds in stages.items() if name != later_stage)
+        free = f"{highest + 1}-{highest + len(stages[later_stage])}"
+        raise ActlabError(
+            f"stages {stage} and {later_stage} both have seed {shared[0]}: give each stage its own "
+            f"seeds, such as {free} for {later_stage} (in the file, or --seeds "
+            f"{later_stage}={free})"
+        )
 
 
 def seed_list(value: Any) -> tuple[int, ...]:
-    """Return seeds given as their number, as a range such as ``5-19`` or as a list of different numbers.
+    """Return seeds given by their number, a range such as ``5-19`` or a list of different numbers.
 
     >>> seed_list(3), seed_list("5-7"), seed_list([4, 2])
     ((0, 1, 2), (5, 6, 7), (4, 2))
     """
-    seeds: Sequence[Any] = value if isinstance(value, list) else ()
-    if isinstance(value, str) and re.fullmatch(r"\d{1,9}-\d{1,9}", value):
-        first, last = map(int, value.split("-"))
-        seeds = range(first, last + 1)
+    seeds: Sequence[Any] = ()
+    if isinstance(value, list):
+        seeds = value
+    elif isinstance(value, str) and re.fullmatch(r"\d{1,9}-\d{1,9}", value):
+        lowest, highest = map(int, value.split("-"))
+        seeds = range(lowest, highest + 1)
     elif isinstance(value, int) and not isinstance(value, bool):
         seeds = range(min(value, MOST_SEEDS + 1))
-    fits = 0 < len(seeds) <= MOST_SEEDS and all(type(s) is int and s >= 0 for s in seeds)
+
+    # A long range is not read
+    fits = 0 < len(seeds) <= MOST_SEEDS
+    fits = fits and all(type(seed) is int and seed >= 0 for seed in seeds)
     if not fits or len(set(seeds)) < len(seeds):
         raise ActlabError(
-            f"seeds {shown(value)}: give how many (a whole number from 1 to {MOST_SEEDS}), a range such as "
-            "5-19, or a list of different whole numbers"
+            f"seeds {shown(value)}: give how many (a whole number from 1 to {MOST_SEEDS}), a range "
+            "such as 5-19, or a list of different whole numbers"
         )
     return tuple(seeds)

@@ -17,7 +17,7 @@ from actlab.studies.points import Point
 
 _RANGE = re.compile(r"\s*(?P<low>[^\s\[{].*?)\.\.(?P<high>.+?)\s*")
 _MOST = 10**15  # size of the ends of a range: exact in float64, and no difference of two overflows
-NEAR = 0.02  # of a range on its scale: as near to an end, a value counts as the end
+NEAR = 0.02  # share of a range on its scale; a value as near to an end counts as the end
 SCRAMBLING = 0  # seed of the Sobol sequences of all searches
 FORMS = "write KEY=LOW..HIGH, such as slope=0.1..3, or KEY=[a, b, c]"
 
@@ -34,7 +34,7 @@ class Range:
     high: float
 
     @property
-    def whole(self) -> bool:
+    def is_whole(self) -> bool:
         """Whether the range has whole numbers only."""
         return isinstance(self.low, int) and isinstance(self.high, int)
 
@@ -44,13 +44,17 @@ class Range:
         return self.low > 0 and self.high >= 10 * self.low
 
     def is_edge(self, value: float) -> bool:
-        """Return whether a value lies at an end of the range, or within 2 % of it on the range's scale.
+        """Return whether a value lies within 2 % of an end of the range, on the range's scale.
 
-        >>> [Range(0.1, 10.0).is_edge(value) for value in (0.109, 0.11, 9.0, 9.2)], Range(1, 4).is_edge(4)
-        ([True, False, False, True], True)
+        >>> [Range(0.1, 10.0).is_edge(value) for value in (0.109, 0.11, 9.0, 9.2)]
+        [True, False, False, True]
+        >>> Range(1, 4).is_edge(4)
+        True
         """
-        low, at, high = (math.log(x) if self.log else x for x in (self.low, value, self.high))
-        return min(at - low, high - at) <= NEAR * (high - low)
+        low, high = self.low, self.high
+        if self.log:
+            low, value, high = math.log(low), math.log(value), math.log(high)
+        return min(value - low, high - value) <= NEAR * (high - low)
 
     def at(self, share: float) -> float:
         """Return the number at a share of the range, from 0 to 1 on its scale.
@@ -60,19 +64,23 @@ class Range:
         >>> Range(0.1, 3.0).at(0.25), Range(0.12344, 1.0).at(0.0), Range(1, 4).at(0.99)
         (0.234, 0.12344, 4)
         """
-        margin = 0.5 if self.whole else 0.0
-        low, high = self.low - margin, self.high + margin
+        low, high = self.low, self.high
+        if self.is_whole:  # half of a number's share lies below it
+            low, high = low - 0.5, high + 0.5
 
         if self.log:
             value = math.exp(math.log(low) + share * (math.log(high) - math.log(low)))
         else:
             value = low + share * (high - low)
 
-        rounded = round(value) if self.whole else float(f"{value:.4g}")
+        if self.is_whole:
+            rounded: float = round(value)
+        else:
+            rounded = float(f"{value:.4g}")
         return min(max(rounded, self.low), self.high)
 
     def __str__(self) -> str:
-        kind = "whole numbers " if self.whole else ""
+        kind = "whole numbers " if self.is_whole else ""
         scale = " on a log scale" if self.log else ""
         return f"{kind}{self.low:g} to {self.high:g}{scale}"
 
@@ -90,12 +98,16 @@ class Choices:
     def is_edge(self, value: Any) -> bool:
         """Return whether a value is the lowest or the highest of several numbers.
 
-        >>> Choices((3, 1, 2)).is_edge(1), Choices((3, 1, 2)).is_edge(2), Choices(("he", "lecun")).is_edge("he")
-        (True, False, False)
+        >>> Choices((3, 1, 2)).is_edge(1), Choices((3, 1, 2)).is_edge(2)
+        (True, False)
+        >>> Choices(("he", "lecun")).is_edge("he")
+        False
         """
-        numbers = [x for x in self.values if isinstance(x, int | float) and not isinstance(x, bool)]
-        several = len(numbers) == len(self.values) and min(numbers) < max(numbers)
-        return several and value in (min(numbers), max(numbers))
+        for choice in self.values:
+            if isinstance(choice, bool) or not isinstance(choice, int | float):
+                return False
+        lowest, highest = min(self.values), max(self.values)
+        return lowest < highest and value in (lowest, highest)
 
     def at(self, share: float) -> Any:
         """Return the value at a share of the choices, at least 0 and less than 1.
@@ -122,35 +134,46 @@ def points(space: Mapping[str, Space], number: int) -> list[Point]:
         return [Point({})]
     from scipy.stats import qmc  # imported lazily: it takes a second
 
+    # The sequence is balanced for a power of two
     sequence = qmc.Sobol(len(space), rng=SCRAMBLING)
-    shares = sequence.random_base2((number - 1).bit_length())[:number]  # a power of two is balanced
+    rows = sequence.random_base2((number - 1).bit_length())[:number]
+
+    # Several rows may give one setting
     settings: dict[Point, None] = {}
-    for row in shares.tolist():
-        shares_of = zip(space.items(), row, strict=True)
-        values = {key: part.at(share) for (key, part), share in shares_of}
+    for row in rows.tolist():
+        values = {}
+        for (key, key_space), share in zip(space.items(), row, strict=True):
+            values[key] = key_space.at(share)
         settings[Point(values)] = None
     return [*settings]
 
 
 @dataclass(frozen=True)
 class Search:
-    """What a stage searches at each grid point."""
+    """What a stage searches at each grid point.
 
-    keys: Mapping[str, Space]  # by dotted config key
-    # Of activations, by `actlab.config.values.value_key`
+    Attributes:
+        keys: spaces by dotted config key.
+        arguments: spaces of the arguments of activations, by `actlab.config.values.value_key`.
+        trials: number of settings at each grid point.
+        as_given: whether the next stage also has these activations with their arguments as given.
+    """
+
+    keys: Mapping[str, Space]
     arguments: Mapping[str, Mapping[str, Space]]
-    trials: int  # at each grid point
-    as_given: bool = (
-        False  # whether the next stage also has these activations with their arguments as given
-    )
+    trials: int
+    as_given: bool = False
 
     def spaces(self, activations: Iterable[Any]) -> list[dict[str, Space]]:
-        """Return the spaces at a grid point with some activations: with arguments, then as given."""
-        names = [value_key(activation) for activation in activations]
-        found = [{**self.arguments[name], **self.keys} for name in names if name in self.arguments]
-        if not found or self.as_given:
-            found.append({**self.keys})
-        return found
+        """Return the spaces at a grid point with some activations: arguments, then as given."""
+        spaces: list[dict[str, Space]] = []
+        for activation in activations:
+            arguments = self.arguments.get(value_key(activation))
+            if arguments is not None:
+                spaces.append({**arguments, **self.keys})
+        if not spaces or self.as_given:
+            spaces.append({**self.keys})
+        return spaces
 
 
 def parse_space(key: str, value: Any) -> Space:
@@ -163,22 +186,29 @@ def parse_space(key: str, value: Any) -> Space:
     >>> parse_space("slope", "0.1..3"), parse_space("model.optimizer.lr", "[1e-3, 1e-4]")
     (Range(low=0.1, high=3.0), Choices(values=(0.001, 0.0001)))
     """
+    # Keys without a dot are arguments
     text = f"{key}={value}"
     if "." not in key and (not key.isidentifier() or key == "name"):
         raise ActlabError(
             f"search {text!r}: {key!r} cannot be an argument of an activation; {FORMS}"
         )
-    if isinstance(value, str) and (ends := _RANGE.fullmatch(value)):
-        return _range(text, ends["low"], ends["high"])
-    return _choices(text, parse(value) if isinstance(value, str) else value)
+
+    # A range or a list
+    if isinstance(value, str):
+        ends = _RANGE.fullmatch(value)
+        if ends:
+            return _range(text, ends["low"], ends["high"])
+        value = parse(value)
+    return _choices(text, value)
 
 
-def _range(text: str, *ends: str) -> Range:
-    low, high = map(parse, ends)
+def _range(text: str, low_text: str, high_text: str) -> Range:
+    low, high = parse(low_text), parse(high_text)
     are_numbers = {type(low), type(high)} <= {int, float}
     if not are_numbers or not -_MOST <= low < high <= _MOST:
         raise ActlabError(
-            f"search {text[:80]!r}: give two numbers from -1e15 to 1e15, the lower one first, such as 0.1..3"
+            f"search {text[:80]!r}: give two numbers from -1e15 to 1e15, the lower one first, such "
+            "as 0.1..3"
         )
     if float in (type(low), type(high)):
         low, high = float(low), float(high)
@@ -188,16 +218,19 @@ def _range(text: str, *ends: str) -> Range:
 def _choices(text: str, values: Any) -> Choices:
     if not isinstance(values, list) or len(values) < 2:
         raise ActlabError(f"search {text!r}: {FORMS}, with two values or more")
+
+    # Finite numbers, booleans, words or null
     for item in values:
-        fits = (
-            abs(item) <= sys.float_info.max
-            if isinstance(item, int | float)
-            else isinstance(item, str | None)
-        )
+        if isinstance(item, int | float):
+            fits = abs(item) <= sys.float_info.max
+        else:
+            fits = isinstance(item, str | None)
         if not fits:
             raise ActlabError(
-                f"search {text[:80]!r}: {str(item)[:80]} cannot be searched; give finite numbers or words"
+                f"search {text[:80]!r}: {str(item)[:80]} cannot be searched; give finite numbers "
+                "or words"
             )
+
     if len({canonical(item) for item in values}) < len(values):
         raise ActlabError(f"search {text!r}: a value is given twice; give each value once")
     return Choices(tuple(values))

@@ -1,4 +1,6 @@
-"""The stacks of a study that have begun: ``stacks/ID/members.json`` is stored next to a stack's checkpoint.
+"""The stacks of a study that have begun.
+
+``stacks/ID/members.json`` is stored next to the checkpoint of a stack.
 
 Members share a checkpoint, so a stack that has begun keeps them. No other run is bound to a stack:
 each start packs the rest again.
@@ -8,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,22 +36,29 @@ class Stack(NamedTuple):
 
 def id_of(members: Iterable[str]) -> str:
     """Return the id of a stack, which names its folder: a digest of its runs' ids."""
-    return hashlib.sha256("\n".join(members).encode(errors="surrogatepass")).hexdigest()[:12]
+    text = "\n".join(members)
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:12]
 
 
 def begun(root: Path) -> list[Stack]:
     """Return the stacks that have a checkpoint; a `DamagedError` if a record is damaged."""
-    known = []
-    for path in sorted((root / FOLDER).glob(f"[!.]*/{FILE}")):
+    stacks = []
+    for path in sorted(_records(root)):
+        # The record, whose runs name the folder
         remedy = f"delete {path.parent}; its runs start from scratch"
         record = read_json(path, _Stored, remedy)
         if id_of(record["members"]) != path.parent.name:
             raise DamagedError(
                 f"{path} is damaged (it has runs that its folder is not named after): {remedy}"
             )
+
         if (path.parent / CHECKPOINT).exists():
-            known.append(Stack(path.parent, record["members"]))
-    return known
+            stacks.append(Stack(path.parent, record["members"]))
+    return stacks
+
+
+def _records(root: Path) -> Iterator[Path]:
+    return (root / FOLDER).glob(f"[!.]*/{FILE}")
 
 
 def begin(folder: Path, members: Sequence[str]) -> None:
@@ -58,8 +67,9 @@ def begin(folder: Path, members: Sequence[str]) -> None:
 
 
 def end(root: Path, finished: Iterable[str]) -> None:
-    """Delete what is left of the stacks all of whose runs are among ``finished``."""
-    done = {*finished}
-    for path in (root / FOLDER).glob(f"[!.]*/{FILE}"):
-        if done.issuperset(read_json(path, _Stored, "delete it")["members"]):
+    """Delete the stacks whose runs are all among ``finished``."""
+    finished_ids = {*finished}
+    for path in _records(root):
+        members = read_json(path, _Stored, "delete it")["members"]
+        if finished_ids.issuperset(members):
             shutil.rmtree(path.parent, ignore_errors=True)

@@ -85,4 +85,4 @@ def timed_together(costs: Iterable[Cost]) -> list[list[Cost]]:
     Only times that were taken in turns can be compared.
     """
     measurements = by_key((cost.get("measured"), cost) for cost in costs)
-    return [*measurements.values()][::-1]
+    return list(reversed(measurements.values()))

@@ -142,7 +142,7 @@ class Task(Training, ABC):
         self.seed = seed_or_default(seed)
 
         # Show the arguments to loggers.
-        self._set_hparams({**self.arguments.shown, "seed": self.seed})
+        self._set_hparams({**self.arguments.complete, "seed": self.seed})
         self._hparams_initial = copy.deepcopy(self._hparams)
         self._log_hyperparams = True
 
@@ -155,7 +155,7 @@ class Task(Training, ABC):
         invalid = set(training_metrics) - set(allowed)
         if invalid:
             raise unknown("training metric", min(invalid), allowed)
-        building.check_given(network, optimizer=optimizer, scheduler=scheduler)
+        building.check_builders(network, optimizer=optimizer, scheduler=scheduler)
 
         # Build the network. Its activation modules are listed in the order of their construction.
         self.stream = streams.Stream(self.seed)

@@ -85,23 +85,32 @@ def reason_against(trainer: pl.Trainer, kind: type) -> str | None:
 
     ``kind`` is the class of module whose hooks of updates a block calls.
     """
+    return _hook_against(trainer, kind) or _setting_against(trainer)
+
+
+def _hook_against(trainer: pl.Trainer, kind: type) -> str | None:
+    """Return which hook of the user or of a callback has to see single updates, if any."""
+    # Hooks of the module and of the data
     module: Any = trainer.lightning_module
     data: Any = trainer.datamodule  # type: ignore[attr-defined]
-
-    # Hooks of the user
     for hook in _OF_MODULES:
         if getattr(getattr(module, hook), "__func__", None) is not getattr(kind, hook):
             return f"{type(module).__name__} overrides {hook}"
     for hook in _OF_TRANSFER:
         if data is not None and is_overridden(hook, data, pl.LightningDataModule):
             return f"{type(data).__name__} overrides {hook}"
+
+    # Callbacks
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
         if isinstance(callback, GradientAccumulationScheduler):
             return "gradients are accumulated"
         if _most_for(callback) < 2:
             return f"{type(callback).__name__} watches single updates"
+    return None
 
-    # Settings of the Trainer
+
+def _setting_against(trainer: pl.Trainer) -> str | None:
+    """Return which setting of the Trainer requires single updates, if any."""
     plugin = trainer.precision_plugin
     if trainer.accumulate_grad_batches > 1:
         return "gradients are accumulated"

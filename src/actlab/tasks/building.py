@@ -24,20 +24,32 @@ from actlab.runtime.modules import plain_attributes
 
 NO_PLATEAU = (  # in studies, whose stacks have one scheduler
     "model.scheduler ReduceLROnPlateau: leave it out and give model.schedules "
-    "{lr: {class_path: actlab.optim.Plateau, init_args: {metric: val/loss, shrink: 0.1, patience: 10}}}"
+    "{lr: {class_path: actlab.optim.Plateau, "
+    "init_args: {metric: val/loss, shrink: 0.1, patience: 10}}}"
 )
 _FUSED = (Adam, AdamW, SGD)
 _DECOUPLED = (AdamW, Adafactor, Muon)  # whatever their settings
 
 
-def check_given(network: Any, **builders: Any) -> None:
-    """Reject a network that is built already, and an optimiser or scheduler that is not to be called."""
+def check_builders(network: Any, **builders: Any) -> None:
+    """Reject a built network, and an optimiser or scheduler that cannot be called.
+
+    Args:
+        network: builds the network.
+        builders: the optimiser and the scheduler by name; None if there is none.
+
+    Raises:
+        ActlabError: a value does not build its part.
+    """
     if isinstance(network, nn.Module) or not callable(network):
         example = "nn.Sequential(nn.Flatten(), nn.LazyLinear(64), act(), nn.LazyLinear(outputs))"
         raise ActlabError(
-            f"network {shown(network)}: give a function that builds it, such as lambda act, outputs, shape: "
-            f"{example}; actlab.replace exchanges the activations of a built network"
+            f"network {shown(network)}: give a function that builds it, such as lambda act, "
+            f"outputs, shape: {example}; actlab.replace exchanges the activations of a built "
+            "network"
         )
+
+    # Optimisers and schedulers are classes or partials.
     for name, builder in builders.items():
         if builder is not None and not callable(builder):
             example = "such as functools.partial(torch.optim.SGD, lr=0.1)"
@@ -52,11 +64,17 @@ def saves_hyperparameters(part: object) -> bool:
 
 
 def checked_optimizer(task: Any, groups: Any) -> Optimizer:
-    """Build a task's optimiser; reject settings that would override each other or have no effect."""
+    """Build a task's optimiser from parameter groups.
+
+    Raises:
+        ActlabError: settings override each other or have no effect.
+    """
     try:
         optimizer: Optimizer = task.optimizer(groups)
     except (ValueError, TypeError) as error:
         raise ActlabError(f"model.optimizer: {one_line(error)}") from error
+
+    # Values must be finite, and set once.
     for name, value in optimizer.defaults.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise ActlabError(
@@ -70,22 +88,26 @@ def checked_optimizer(task: Any, groups: Any) -> Optimizer:
 
 
 def fuse(optimizers: Sequence[Optimizer], device: torch.device) -> None:
-    """Let a GPU make the steps of common optimisers by one kernel, unless their settings choose another form.
+    """Let a GPU make the steps of common optimisers by one kernel.
 
-    Done at the start of training, because a checkpoint has the form of the device on which it was
-    written.
+    Settings that select another form are left as they are. Done at the start of training, because
+    a checkpoint has the form of the device on which it was written.
     """
     for optimizer in optimizers:
         settings = optimizer.defaults
         if type(optimizer) not in _FUSED or {settings["fused"], settings["foreach"]} != {None}:
             continue
+        # A checkpoint may come from another device.
         fused = True if device.type == "cuda" else None
         if optimizer.param_groups[0]["fused"] is fused:
             continue
+
         for group in optimizer.param_groups:
             group["fused"] = fused
+
+        # The kernel reads the number of steps on the device.
         for parameter, state in optimizer.state.items():
-            if "step" in state:  # the number of steps, which one kernel reads on the device
+            if "step" in state:
                 state["step"] = state["step"].float().to(parameter.device if fused else "cpu")
 
 
@@ -98,72 +120,96 @@ def is_penalty(task: Any) -> bool:
 
 
 def decouples(kind: type, settings: Mapping[str, Any]) -> bool:
-    """Return whether an optimiser of a class decays weights apart from the gradient, which no penalty does."""
+    """Return whether a class of optimisers decays weights apart from the gradient.
+
+    A penalty cannot do this.
+    """
     return issubclass(kind, _DECOUPLED) or bool(settings.get("decoupled_weight_decay"))
 
 
 def _check_decay(optimizer: Optimizer, l2: L2) -> None:
+    """Reject an optimiser that cannot decay weights as ``l2`` asks for, or does so already."""
     kind: Any = type(optimizer)
-    name, defaults = kind.__name__, optimizer.defaults
+    name = kind.__name__
+    defaults = optimizer.defaults
     if "weight_decay" not in defaults:
         raise ActlabError(
-            f"{name} has no 'weight_decay', which 'l2' requires: leave out 'l2', or use another optimizer"
+            f"{name} has no 'weight_decay', which 'l2' requires: leave out 'l2', or use another "
+            "optimizer"
         )
     if decouples(kind, defaults) and not l2.half:
         raise ActlabError(
-            f"model.l2.half is false, but {name} decouples weight decay from the gradient, so 'l2' is no "
-            "penalty with or without ½: leave 'half' out and give the decay as 'strength'"
+            f"model.l2.half is false, but {name} decouples weight decay from the gradient, so 'l2' "
+            "is no penalty with or without ½: leave 'half' out and give the decay as 'strength'"
         )
-    default = (parameters(kind) or {}).get("weight_decay")  # AdamW's default is not 0
-    if defaults["weight_decay"] not in (0, default and default.default):
+
+    # AdamW's default is not 0.
+    argument = (parameters(kind) or {}).get("weight_decay")
+    if defaults["weight_decay"] not in (0, argument and argument.default):
         raise ActlabError("both 'l2' and the optimizer's 'weight_decay' are set: give one of them")
 
 
 def total(task: pl.LightningModule, by: By) -> int:
-    """Return the number of all epochs or updates of the training of a task or a stack."""
+    """Return the number of all epochs or updates of the training of a task or a stack.
+
+    Raises:
+        ActlabError: the Trainer has no such limit.
+    """
     trainer = task.trainer
-    number = trainer.max_epochs if by == "epoch" else trainer.estimated_stepping_batches
+    number: float | None
+    if by == "epoch":
+        number = trainer.max_epochs
+        limit = "trainer.max_epochs"
+    else:
+        number = trainer.estimated_stepping_batches
+        limit = "trainer.max_steps or trainer.max_epochs"
+
     if number is None or not 0 <= number < math.inf:
-        limit = "trainer.max_epochs" if by == "epoch" else "trainer.max_steps or trainer.max_epochs"
         raise ActlabError(
-            f"a schedule by shares of a training without a number of {by}s: set {limit}, or give its lengths "
-            f"as whole numbers of {by}s"
+            f"a schedule by shares of a training without a number of {by}s: set {limit}, or give "
+            f"its lengths as whole numbers of {by}s"
         )
     return int(number)
 
 
 def check_devices(trainer: pl.Trainer, network: nn.Module) -> None:
     """Reject batch norm over parts of a batch: results would depend on the number of devices."""
-    normed = any(
-        isinstance(module, nn.modules.batchnorm._BatchNorm) for module in network.modules()
-    )
-    if normed and trainer.world_size > 1 and getattr(trainer.strategy, "_layer_sync", None) is None:
+    if trainer.world_size == 1 or getattr(trainer.strategy, "_layer_sync", None) is not None:
+        return
+    if any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in network.modules()):
         raise ActlabError(
-            f"batch norm on {trainer.world_size} devices, each with a part of the batch: on GPUs set "
-            "trainer.sync_batchnorm true, on CPUs trainer.devices 1"
+            f"batch norm on {trainer.world_size} devices, each with a part of the batch: on GPUs "
+            "set trainer.sync_batchnorm true, on CPUs trainer.devices 1"
         )
 
 
 def check_built_on_cpu(network: nn.Module) -> None:
-    """Reject weights drawn on an accelerator: they would depend on whether the process had used it before."""
+    """Reject weights drawn on an accelerator.
+
+    They would depend on whether the process had used the accelerator before.
+    """
     accelerator = torch.accelerator.current_accelerator()
+    if accelerator is None:
+        return
     for tensor in itertools.chain(network.parameters(), network.buffers()):
-        if accelerator is not None and tensor.device.type == accelerator.type:
+        if tensor.device.type == accelerator.type:
             raise ActlabError(
-                f"the network has weights on {tensor.device}: create them on the CPU; the Trainer moves "
-                "them to its device"
+                f"the network has weights on {tensor.device}: create them on the CPU; the Trainer "
+                "moves them to its device"
             )
 
 
 def scheduled(task: Any, optimizer: Optimizer) -> Any:
-    """Return the optimiser of a task or a stack for Lightning, with torch's scheduler if there is one."""
-    first = task.members[0]
-    if first.scheduler is None:
+    """Return the optimiser of a task or a stack for Lightning, with torch's scheduler if any."""
+    member = task.members[0]
+    if member.scheduler is None:
         return optimizer
-    configured = {"scheduler": first.scheduler(optimizer), "interval": first.scheduler_interval}
-    if isinstance(configured["scheduler"], ReduceLROnPlateau):
-        configured["monitor"] = _monitor(configured["scheduler"], task)
-    return {"optimizer": optimizer, "lr_scheduler": configured}
+
+    scheduler = member.scheduler(optimizer)
+    config = {"scheduler": scheduler, "interval": member.scheduler_interval}
+    if isinstance(scheduler, ReduceLROnPlateau):
+        config["monitor"] = _monitor(scheduler, task)
+    return {"optimizer": optimizer, "lr_scheduler": config}
 
 
 def _monitor(scheduler: Any, task: Any) -> str:
@@ -179,68 +225,92 @@ def _monitor(scheduler: Any, task: Any) -> str:
         )
     if task.scheduler_interval == "step":
         raise ActlabError(
-            "model.scheduler ReduceLROnPlateau steps every epoch: leave model.scheduler_interval out"
+            "model.scheduler ReduceLROnPlateau steps every epoch: leave model.scheduler_interval "
+            "out"
         )
     return str(monitor)
 
 
 def check_learning(loss: Tensor, task: pl.LightningModule) -> None:
-    """Reject a network with a trainable tensor that the optimiser lacks: the tensor would never change."""
+    """Reject a network with a trainable tensor that the optimiser lacks.
+
+    The tensor would never change.
+    """
     if task.trainer.world_size > 1:  # a strategy may have replaced the parameters
         return
-    given = {
-        id(p) for o in task.trainer.optimizers for group in o.param_groups for p in group["params"]
-    }
-    if fault := fault_of_learning(loss, given, task):
+
+    # Compare with the parameters of all optimisers.
+    optimised = set()
+    for optimizer in task.trainer.optimizers:
+        for group in optimizer.param_groups:
+            optimised |= {id(parameter) for parameter in group["params"]}
+    fault = fault_of_learning(loss, optimised, task)
+    if fault:
         raise ActlabError(f"the network {fault}")
 
 
-def fault_of_learning(loss: Tensor, given: Collection[int], module: nn.Module) -> str | None:
-    """Return a message for a leaf of a loss's graph that is not among the optimiser's parameters, by id.
+def fault_of_learning(loss: Tensor, optimised: Collection[int], module: nn.Module) -> str | None:
+    """Return a message for a leaf of a loss's graph that no optimiser has, or None.
 
-    Tensors that are no parameters and that the module does not hold, such as inputs by which a loss
-    differentiates, are no fault.
+    Tensors that are not parameters and that the module does not hold are no fault, such as inputs
+    by which a loss differentiates.
+
+    Args:
+        loss: with its graph.
+        optimised: ids of the optimisers' parameters.
+        module: whose parameters and plain tensors should be optimised.
     """
-    held = {id(tensor) for part in module.modules() for tensor in _tensors(plain_attributes(part))}
-    held |= {id(parameter) for parameter in module.parameters()}
-    leaves = (leaf for leaf in _leaves(loss) if id(leaf) in held or isinstance(leaf, nn.Parameter))
-    strays = [leaf for leaf in leaves if id(leaf) not in given]
-    if not strays:
-        return None
-    return (
-        f"learns a tensor of shape {tuple(strays[0].shape)} that is not in the optimiser: make it a "
-        "Parameter of the module in its constructor, or one in a ParameterList or ParameterDict"
-    )
+    # Collect the tensors of the module.
+    held = {id(parameter) for parameter in module.parameters()}
+    for part in module.modules():
+        held |= {id(tensor) for tensor in _tensors(plain_attributes(part))}
+
+    # Look for a leaf that is not optimised.
+    for leaf in _leaves(loss):
+        is_trainable = id(leaf) in held or isinstance(leaf, nn.Parameter)
+        if is_trainable and id(leaf) not in optimised:
+            return (
+                f"learns a tensor of shape {tuple(leaf.shape)} that is not in the optimiser: make "
+                "it a Parameter of the module in its constructor, or one in a ParameterList or "
+                "ParameterDict"
+            )
+    return None
 
 
-def fault_of_made(module: nn.Module, known: Collection[str]) -> str | None:
-    """Return a message for a parameter that is not among the ``known`` names, those before the first call."""
-    made = sorted({name for name, _ in module.named_parameters()} - {*known})
-    if not made:
+def fault_of_made(module: nn.Module, names: Collection[str]) -> str | None:
+    """Return a message for a parameter that is not among ``names``, from before the first call."""
+    created = sorted({name for name, _ in module.named_parameters()} - {*names})
+    if not created:
         return None
     return (
-        f"creates a parameter in its first call ({made[0]}), after the optimiser was built: create it in the "
-        "constructor, as an UninitializedParameter if its shape is unknown"
+        f"creates a parameter in its first call ({created[0]}), after the optimiser was built: "
+        "create it in the constructor, as an UninitializedParameter if its shape is unknown"
     )
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:
+    """Yield the tensors among nested values."""
     if isinstance(value, Tensor):
         yield value
-    elif isinstance(value, Mapping | list | tuple):
-        for inner in value.values() if isinstance(value, Mapping) else value:
+    elif isinstance(value, Mapping):
+        yield from _tensors(list(value.values()))
+    elif isinstance(value, list | tuple):
+        for inner in value:
             yield from _tensors(inner)
 
 
 def _leaves(loss: Tensor) -> Iterator[Tensor]:
-    waiting, seen = [loss.grad_fn], set[Any]()
+    """Yield the leaves of a loss's graph."""
+    waiting = [loss.grad_fn]
+    visited: set[Any] = set()
     while waiting:
         node = waiting.pop()
-        if node is None or node in seen:
+        if node is None or node in visited:
             continue
-        seen.add(node)
-        waiting += [below for below, _ in node.next_functions]
-        if (leaf := getattr(node, "variable", None)) is not None:
+        visited.add(node)
+        waiting += [inner for inner, _ in node.next_functions]
+        leaf = getattr(node, "variable", None)
+        if leaf is not None:
             yield leaf
 
 
@@ -260,17 +330,22 @@ def recorded(
 
     def activation(width: int | None = None) -> nn.Module:
         with own_generators(hashing.seed_for(seed, "unit", len(activations))):
-            activations.append(factory(width)._apply(raised))  # type: ignore[no-untyped-call]
-        return activations[-1]
+            module: nn.Module = factory(width)._apply(raised)  # type: ignore[no-untyped-call]
+        activations.append(module)
+        return module
 
     return activation
 
 
 def materialise(network: nn.Module, input_shape: Sequence[int]) -> None:
     """Initialise lazy parameters, if any, by a forward pass of a zero sample in evaluation mode."""
-    if nn.UninitializedParameter in map(type, network.parameters()):
-        training = network.training
-        takes_tokens = any(isinstance(module, nn.Embedding) for module in network.modules())
-        with torch.no_grad():
-            network.eval()(torch.zeros(1, *input_shape, dtype=torch.long if takes_tokens else None))
-        network.train(training)
+    if nn.UninitializedParameter not in map(type, network.parameters()):
+        return
+
+    # Embeddings take whole numbers.
+    takes_tokens = any(isinstance(module, nn.Embedding) for module in network.modules())
+    sample = torch.zeros(1, *input_shape, dtype=torch.long if takes_tokens else None)
+    training = network.training
+    with torch.no_grad():
+        network.eval()(sample)
+    network.train(training)

@@ -121,7 +121,8 @@ class ClassificationTask(Task):
         if self.top is not None:
             top_classes = output.topk(self.top).indices
             is_among = (top_classes == labels.unsqueeze(-1)).any(-1)
-            quantities[f"top{self.top}_error"] = Quantity(1 - is_among.float())
+            top_error = 1 - is_among.float()
+            quantities[f"top{self.top}_error"] = Quantity(top_error)
         return quantities
 
     def surprisals(self, output: Tensor, labels: Tensor) -> Tensor:
@@ -151,8 +152,10 @@ class ClassificationTask(Task):
         Some metrics turn logits into probabilities by a softmax, but only in batches whose logits
         are outside [0, 1]. Log-probabilities always are, and a softmax of them is right.
         """
-        return at_least_float(output).log_softmax(-1), targets_of(batch)
+        log_probabilities = at_least_float(output).log_softmax(-1)
+        return log_probabilities, targets_of(batch)
 
     def predict_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> Tensor:
         """Return class probabilities ``(B, K)``."""
-        return super().predict_step(batch, batch_idx, dataloader_idx).softmax(-1)
+        logits = super().predict_step(batch, batch_idx, dataloader_idx)
+        return logits.softmax(-1)

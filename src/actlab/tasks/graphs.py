@@ -8,12 +8,13 @@ off, and shows nothing.
 
 from __future__ import annotations
 
-import json
 from functools import cache
+from typing import Any
 
 import torch
 
 from actlab.runtime import devices
+from actlab.storage.json_files import read_json
 from actlab.storage.resources import resource
 
 OFF = "CUDA graphs are off for this device: turn them on with --graphs"
@@ -32,7 +33,8 @@ def are_used(device: torch.device) -> bool:
 def are_shown(name: str) -> bool:
     """Return whether a device of this name has shown graphs to be right."""
     for path in resource("benchmarks").glob("gpu_*.json"):
-        comparison = json.loads(path.read_text(encoding="utf-8")).get("correct")
+        measured = read_json(path, dict[str, Any], "install actlab again")
+        comparison = measured.get("correct")
         if comparison is None or comparison["about"]["device"] != name:
             continue
         if comparison["about"]["smoke"] or len(comparison["rows"]) < CASES:

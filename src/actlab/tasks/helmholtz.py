@@ -31,7 +31,8 @@ def waves(points: Tensor) -> tuple[Tensor, Tensor]:
     # A tensor made of numbers would be copied from the host to a GPU, these are not.
     frequencies = torch.cat([points.new_full((1,), n) for n in FREQUENCIES])
 
-    u = torch.sin(math.pi * points * frequencies).prod(-1, keepdim=True)
+    sines = torch.sin(math.pi * points * frequencies)
+    u = sines.prod(-1, keepdim=True)
     squares = sum(n**2 for n in FREQUENCIES)
     f = (1 - math.pi**2 * squares) * u
     return u, f
@@ -56,9 +57,12 @@ def hills(points: Tensor) -> tuple[Tensor, Tensor]:
 
     # g with its gradient and its Laplacian
     g = bump + ridge
-    g_x = -bump * (x - a) / s**2 - ridge * z * c / t
-    g_y = -bump * (y - b) / s**2 - ridge * z * d / t
-    g_laplacian = bump * (r2 / s**2 - 2) / s**2 + ridge * (z**2 - 1) / t**2
+    bump_x = -bump * (x - a) / s**2
+    bump_y = -bump * (y - b) / s**2
+    bump_laplacian = bump * (r2 / s**2 - 2) / s**2
+    g_x = bump_x - ridge * z * c / t
+    g_y = bump_y - ridge * z * d / t
+    g_laplacian = bump_laplacian + ridge * (z**2 - 1) / t**2
 
     # w with its gradient and its Laplacian
     w = (1 - x**2) * (1 - y**2)
@@ -68,7 +72,8 @@ def hills(points: Tensor) -> tuple[Tensor, Tensor]:
 
     # u_xx + u_yy by the product rule
     u = w * g
-    u_laplacian = w_laplacian * g + 2 * (w_x * g_x + w_y * g_y) + w * g_laplacian
+    gradients = w_x * g_x + w_y * g_y
+    u_laplacian = w_laplacian * g + 2 * gradients + w * g_laplacian
     return u.unsqueeze(-1), (u_laplacian + u).unsqueeze(-1)
 
 
@@ -88,12 +93,9 @@ def laplacian(u: Tensor, points: Tensor) -> Tensor:
 
     # Add the second derivatives along the axes.
     for axis in range(points.shape[-1]):
+        slope = gradient[..., axis].sum()
         (second_derivatives,) = torch.autograd.grad(
-            gradient[..., axis].sum(),
-            points,
-            create_graph=True,
-            allow_unused=True,
-            materialize_grads=True,
+            slope, points, create_graph=True, allow_unused=True, materialize_grads=True
         )
         total = total + second_derivatives[..., axis : axis + 1]
     return total
@@ -155,10 +157,11 @@ class HelmholtzTask(Task):
         error = matching(network(points), u) - u
 
         loss_points = points[..., ::EACH, :]
+        loss = self._loss(network, loss_points, on_sides(loss_points))
         return {
             "squared_error": Quantity(error.square()),
             "squared_solution": Quantity(u.square()),
-            "loss": self._loss(network, loss_points, on_sides(loss_points)),
+            "loss": loss,
         }
 
     def _loss(self, network: Callable[..., Tensor], inside: Tensor, sides: Tensor) -> Quantity:
@@ -166,8 +169,10 @@ class HelmholtzTask(Task):
         solution, f = self.known(inside.detach())
         u = matching(network(inside), solution)
         residual = laplacian(u, inside) + u - f
+
         at_sides = matching(network(sides), sides[..., :1])
-        return Quantity(residual.square() + BOUNDARY * at_sides.square())
+        loss = residual.square() + BOUNDARY * at_sides.square()
+        return Quantity(loss)
 
 
 class HillsTask(HelmholtzTask):

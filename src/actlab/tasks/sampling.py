@@ -28,9 +28,11 @@ class SampleSums:
 
     def add(self, name: str, quantity: Quantity, inputs: Any, runs: bool) -> None:
         """Add a batch of inputs ``(B, *)``; values that are not ``([R,] B, *)`` have no samples."""
+        if not isinstance(inputs, Tensor):
+            return
         axes = 2 if runs else 1
         shape = quantity.values.shape[:axes]
-        if not isinstance(inputs, Tensor) or len(shape) < axes or shape[-1:] != inputs.shape[:1]:
+        if len(shape) < axes or shape[-1:] != inputs.shape[:1]:
             return
 
         # Sum over the values of each sample. Without weights each value counts once.
@@ -81,13 +83,15 @@ def sampling_error(sums: Sums, over_devices: Callable[[Tensor], Tensor]) -> Tens
     """
     # Sum over the samples of all devices.
     totals, weights = sums
-    local = torch.stack([(weights > 0).sum(-1), totals.sum(-1), weights.sum(-1)])
+    has_weight = weights > 0
+    local = torch.stack([has_weight.sum(-1), totals.sum(-1), weights.sum(-1)])
     n, total, weight = over_devices(local)
 
     mean = total / weight
     deviations = totals - mean.unsqueeze(-1) * weights  # wᵢ(xᵢ − mean)
     squares = over_devices(deviations.square().sum(-1))
-    error: Tensor = (squares * n / (n - 1)).sqrt() / weight
+    variance = squares * n / (n - 1)
+    error: Tensor = variance.sqrt() / weight
     return error
 
 

@@ -1,3 +1,3 @@
-"""Runs at the start of processes that a test spawns: actlab comes before Lightning, as in a user's script."""
+"""Runs first in processes that a test spawns: actlab comes before Lightning, as in a script."""
 
 import actlab  # noqa: F401

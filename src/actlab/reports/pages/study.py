@@ -114,7 +114,10 @@ def config(study: Study) -> str:
     record = {key: getattr(study, key) for key in _CONFIG}
     record["stages"] = stages
     record["blocks"] = blocks
-    filled = {key: value for key, value in record.items() if value not in ((), [], {}, None)}
+    filled = {}
+    for key, value in record.items():
+        if value not in ((), [], {}, None):
+            filled[key] = value
     return written(shareable(filled), allow_unicode=True, width=100)
 
 
@@ -208,7 +211,10 @@ def heat_map(results: Results) -> dict[str, Any] | None:
     if used:
         if not used <= {run.id for run in results.runs}:
             return None
-        ended = {name: result for name, result in results.results.items() if name in used}
+        ended = {}
+        for name, result in results.results.items():
+            if name in used:
+                ended[name] = result
         results = replace(results, results=ended)
 
     # Settings in the order of the groups
@@ -251,7 +257,6 @@ def trials(searched: Results, compared: Results) -> dict[str, Any] | None:
     for key in searched.study.keys:
         if len({point.only([key]) for _, point in trial_points}) > 1:
             keys.append(key)
-    names = short_names(keys)
 
     # A row for each trial
     column = selection.selected_by(searched.study)
@@ -272,7 +277,7 @@ def trials(searched: Results, compared: Results) -> dict[str, Any] | None:
         )
     return {
         "value": searched.study.select.value,
-        "keys": [names[key] for key in keys],
+        "keys": list(short_names(keys).values()),
         "rows": rows,
     }
 
@@ -353,7 +358,7 @@ def drawing(plot: Plot) -> dict[str, Any]:
     return {
         "name": plot.name,
         "caption": plot.caption,
-        "units": legend,
+        "legend": legend,
         "kinds": kinds,
         "dashes": {kind: plot.dash_of(kind) for kind in kinds},
         "panels": [_panel(plot, panel) for panel in plot.panels],

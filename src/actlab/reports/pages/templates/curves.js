@@ -64,12 +64,12 @@
   }
 
   function draw(figure, panel, place, state) {
-    const units = new Map(figure.units.map((unit) => [unit.label, unit]));
-    const colourOf = (label) => units.get(label)[dark.matches && !printing ? "dark" : "light"];
-    const isOwn = (label) => units.get(label).own;  // the user's activation: thick and on top
+    const legend = new Map(figure.legend.map((entry) => [entry.label, entry]));
+    const colourOf = (label) => legend.get(label)[dark.matches && !printing ? "dark" : "light"];
+    const isOwn = (label) => legend.get(label).own;  // the user's activation: thick and on top
     const { data, series, bands } = layers(panel, colourOf, isOwn);
-    const visible = (line) => !state.units.has(line.label) && !state.kinds.has(line.kind);
-    const shown = (s) => !state.units.has(s.line.label) && (s.what === "published"
+    const visible = (line) => !state.labels.has(line.label) && !state.kinds.has(line.kind);
+    const shown = (s) => !state.labels.has(s.line.label) && (s.what === "published"
       ? !state.kinds.has("published")
       : visible(s.line) && !(s.what === "band" && state.kinds.has("bands")));
     const all = [...new Set(panel.lines.flatMap((line) => line.x))].sort((a, b) => a - b);
@@ -194,13 +194,13 @@
 
   for (const box of document.querySelectorAll("[data-figure]")) {
     const figure = figures[box.dataset.figure];
-    const state = { units: new Set(), kinds: new Set() };
+    const state = { labels: new Set(), kinds: new Set() };
     const drawn = [...box.querySelectorAll("[data-panel]")].map((place) => draw(figure, figure.panels[place.dataset.panel], place, state));
     plots.push(...drawn);
     for (const button of box.querySelectorAll("button[aria-pressed]")) {
       button.addEventListener("click", () => {
         const on = button.getAttribute("aria-pressed") !== "true";
-        const [off, name] = button.dataset.unit === undefined ? [state.kinds, button.dataset.kind] : [state.units, button.dataset.unit];
+        const [off, name] = button.dataset.label === undefined ? [state.kinds, button.dataset.kind] : [state.labels, button.dataset.label];
         button.setAttribute("aria-pressed", String(on));
         off[on ? "delete" : "add"](name);
         drawn.forEach((one) => one.update());
