@@ -11,7 +11,7 @@ from actlab.analysis import results
 from actlab.analysis.comparison import table_of
 from actlab.analysis.power import detectable
 from actlab.analysis.study_table import StudyTable
-from actlab.reports import summary
+from actlab.reports import summary, terminal
 from actlab.studies.plan import Selection
 from actlab.studies.states import FINISHED
 from actlab.studies.study_folder import StudyFolder
@@ -112,7 +112,7 @@ def test_other_comparisons_have_a_heading(tmp_path: Path) -> None:
 def test_columns_that_do_not_fit_are_counted(written: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = written()
     assert "val loss" in printed(loaded)
-    monkeypatch.setattr(summary.terminal, "PIPE", 60)
+    monkeypatch.setattr(terminal, "PIPE", 60)
     text = printed(loaded)
     assert "val loss" not in text
     assert "1 more metric: table.md" in text
