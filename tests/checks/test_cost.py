@@ -151,9 +151,9 @@ def test_what_actlab_adds_is_a_note(cli, program, tmp_path, monkeypatch):
     )
     Path("gelus.yaml").write_text(STUDY)
     words = ["--reference", "gelu", "--smoke"]  # one round of timing
-    out = cli(
-        "study", "run", "gelus.yaml", *words, "--set", f"model.activation=[gelu,{forms}]"
-    ).succeeded()
+    compared = ["--set", f"model.activation=[gelu,{forms}]"]
+    cli("study", "run", "gelus.yaml", *words, *compared).succeeded()
+    out = cli("study", "show", "gelus.yaml", *words, *compared).succeeded()
     (note,) = [line for line in out.splitlines() if line.startswith("These times leave out")]
     of_each = re.findall(r"(?:[\d.]+ to [\d.]+ ms|nothing measurable) for (\w+)", note)
     assert of_each == ["undeclared", "Undeclared"]

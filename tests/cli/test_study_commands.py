@@ -22,6 +22,7 @@ from actlab.storage.mappings import parse
 from actlab.storage.resources import names_in, resource
 from actlab.studies import reading, stacks
 from actlab.studies.locks import holding
+from actlab.studies.rows import Row
 from actlab.studies.run_folder import RunFolder
 from tiny_study import study_text, trained_once
 
@@ -84,7 +85,7 @@ def test_one_run_is_counted_in_the_singular(root, cli):
 def unfinish(folder, epochs=0, kept=True):
     """Make a finished run an unfinished one, as a kill leaves it."""
     (folder.path / "result.json").unlink()
-    folder.rewrite([(epoch, epoch, "val", "loss", "", 0.5) for epoch in range(1, epochs + 1)])
+    folder.rewrite([Row(epoch, epoch, "val", "loss", "", 0.5) for epoch in range(1, epochs + 1)])
     if not kept:
         folder.checkpoint.unlink()
 

@@ -135,6 +135,6 @@ def test_a_run_that_early_stopping_ends_says_at_which_epoch(succeed, folder):
     callback = {"class_path": "pytorch_lightning.callbacks.EarlyStopping", "init_args": stopping}
     model, data = {"class_path": "mistaken_modules.Line"}, {"class_path": "mistaken_modules.Points"}
     write(folder, model, data, callbacks=[callback], max_epochs=9)
-    outcome = succeed("study", "run", "own.yaml")
-    assert ", ended after epoch 2 of 9\n" in outcome.out
-    assert "1 run ended before the last epoch, after epoch 2\n" in outcome.out
+    outcome = succeed("study", "run", "own.yaml", "--verbose").out
+    assert ", ended after epoch 2 of 9\n" in outcome
+    assert "1 run ended before the last epoch, after epoch 2\n" in outcome

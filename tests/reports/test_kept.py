@@ -52,7 +52,7 @@ def test_a_panel_says_what_was_run(written, tmp_path):
 
 
 def test_panels_without_titles_are_distinguished_by_their_numbers(written, tmp_path):
-    bare = {"title: plain, ": "", "title: dropped, ": "", "label: test error, ": ""}
+    bare = {"title: plain, ": "", "title: dropped, ": "", "label: test error,\n": "\n"}
     found = titles_of(written, tmp_path, edit=bare, skip=lambda run: not run.point["model.dropout"])
     assert found == [("1 (published; not run here)", "log loss"), ("2 (n = 2)", "log loss (%)")]
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -244,7 +245,8 @@ def test_the_time_of_later_stages_is_counted_and_of_finished_runs_not(monkeypatc
     study = reading.load(
         "gelu_mnist_classifier", activations=["silu"], settings={"data.dataset": "/m"}
     )
-    monkeypatch.setattr(estimates, "faults_of", lambda runs, helper: ({}, None))
+    built = SimpleNamespace(updates_of=lambda run: 10)
+    monkeypatch.setattr(estimates, "faults_of", lambda runs, helper: ({}, built))
     cost = {"seconds_per_update": 0.75, "seconds_added": 0.25}
     timed = {run.id: {"point": run.point, **cost} for run in study.runs()}
     measured = {}
@@ -256,7 +258,6 @@ def test_the_time_of_later_stages_is_counted_and_of_finished_runs_not(monkeypatc
     monkeypatch.setattr(estimates, "measure_costs", measure_costs)
 
     helper = Inline()
-    monkeypatch.setattr(helper, "call", lambda function, run: 10)
     # Four activations, two dropouts: 3 learning rates × 5 seeds to choose, then 15 seeds; 50 epochs
     # each.
     assert (

@@ -93,7 +93,8 @@ def test_rows_say_which_loop_logged_them_and_what_is_of_one_batch(study, tmp_pat
         expected += [(f"valid_{name}", "", "val") for name in ("BinaryF1Score", "BinaryHingeLoss")]
         assert rows == dict.fromkeys(expected, 2)
         assert frame[frame["metric"] == "batch"]["value"].tolist() == [3, 3]
-    assert "train loss (one batch, last)" in " ".join(outcome.out.split())
+    shown = study("show", metric="val_loss", columns=columns).out
+    assert "train loss (one batch, last)" in " ".join(shown.split())
     (row,) = results("own.yaml").table.to_dict("records")
     assert row["val/loss@last"] != row["train/loss@last"]
 

@@ -83,7 +83,7 @@ def keep(opened: Sequence[Results], table: StudyTable, folder: Path) -> None:
         write(opened, table, folder, html=(folder / page.NAME).exists())
     else:
         write_atomically(file, text)
-        write_atomically(markdown, table_files.to_markdown(table))
+        table_files.write_text(markdown, table_files.to_markdown(table))
 
 
 def _probed_since(results: Results, file: Path) -> bool:

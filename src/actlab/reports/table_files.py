@@ -165,11 +165,16 @@ def _in_csv(results: Results, key: str, value: Any) -> str:
     return results.text(key, value)
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a text; half a surrogate pair, which UTF-8 cannot encode, becomes an escape."""
+    write_atomically(path, text.encode(errors="backslashreplace"))
+
+
 def write(table: StudyTable, results: Results, folder: Path) -> list[Path]:
     """Write ``table.md``, ``table.json`` and ``values.csv`` to a folder; return their paths."""
     texts = {MARKDOWN: to_markdown(table), NAME: table.to_json(), VALUES: to_csv(results)}
     paths = []
     for name, text in texts.items():
-        write_atomically(folder / name, text)
+        write_text(folder / name, text)
         paths.append(folder / name)
     return paths

@@ -152,9 +152,7 @@ def read_mapping(path: Path, piped: bool = False) -> dict[str, Any]:
     The file is regular. If ``piped``, it may be a pipe, which can be read only once.
     """
     try:
-        if not (piped and path.is_fifo()):
-            regular(path)
-        with path.open(encoding="utf-8") as file:
+        with (path if piped and path.is_fifo() else regular(path)).open(encoding="utf-8") as file:
             values = parse(file)
     except OSError as error:
         raise ActlabError(f"{path} cannot be read as YAML: {one_line(error)}") from error
