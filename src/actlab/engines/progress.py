@@ -145,12 +145,12 @@ class Display:
             self.counted = now
 
         # Describe what is being trained
+        self._read_results()
         suffix = "" if is_over else self._time_left()
-        best = self._best()
         count = self._count()
         description = "training"
         if self.verbose:
-            suffix += best
+            suffix += self._best()
             description = self.latest or description
         self.bar.update(self.task.id, description=description, ended=count, suffix=suffix)
 
@@ -178,9 +178,8 @@ class Display:
         rounded = max(1, round(seconds / step)) * step
         return f", about {duration(rounded)} left"
 
-    def _best(self) -> str:
-        """Return the best value of all finished runs as text; empty before a run has finished."""
-        # Read the results that were written since, shortly after the last epochs
+    def _read_results(self) -> None:
+        """Read the results of ended runs, which are written shortly after the last epochs."""
         for run in list(self.unread):
             folder = RunFolder(self.root, run)
             if folder.finished:
@@ -191,6 +190,8 @@ class Display:
                 self.failed += 1
                 self.latest = f"{run.id}, failed"
 
+    def _best(self) -> str:
+        """Return the best value of all finished runs as text; empty before a run has finished."""
         if self.best is None:
             return ""
         value, name = self.best

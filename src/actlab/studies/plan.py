@@ -381,10 +381,6 @@ class Study:
             return False
         return is_user_defined(value) or any(same(value, added) for added in self.added)
 
-    def has_own(self, point: Mapping[str, Any]) -> bool:
-        """Return whether a grid point has an activation of the user; see `is_own`."""
-        return any(self.is_own(key, value) for key, value in point.items())
-
     @cached_property
     def keys(self) -> tuple[str, ...]:
         """All grid keys in the order of the file, preceded by ``block`` if blocks have names."""
