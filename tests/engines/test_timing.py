@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from actlab.checks.facts import Known
+from actlab.checks.facts import BuiltFacts
 from actlab.engines import packing, timing
 from actlab.engines import settings as execution
 from actlab.engines.timing import chosen
@@ -85,5 +85,5 @@ def test_stacks_of_all_processes_fit_into_the_memory_of_a_gpu(
     runs = load(
         tmp_path, overrides=["model.network.dropout=0.0", "model.activation=relu", "seeds=3"]
     ).runs()
-    arranged = packing.arrange(runs, runs, tmp_path, 15, jobs, None, Known(), devices=devices)
+    arranged = packing.arrange(runs, runs, tmp_path, 15, jobs, None, BuiltFacts(), devices=devices)
     assert [len(job.runs) for job in arranged.jobs] == sizes

@@ -15,7 +15,7 @@ from actlab.callbacks.weight_averaging import check_averaging
 from actlab.checks import state_trial
 from actlab.checks.cases import Faults, key_of
 from actlab.checks.cost import first_batch
-from actlab.checks.facts import Known, as_text
+from actlab.checks.facts import BuiltFacts, as_text
 from actlab.checks.gradient_trial import copied, fault_of_gradient, fault_of_rows, gradients_of
 from actlab.config.labels import label
 from actlab.config.paths import ACTIVATION, set_dotted
@@ -61,7 +61,7 @@ def prepare(runs: Sequence[Run]) -> None:
 
 def try_activations(
     runs: Sequence[Run], known_faults: Faults, report: Report
-) -> tuple[Faults, Known]:
+) -> tuple[Faults, BuiltFacts]:
     """Try each activation in each network; build also one run for each value of each grid key.
 
     A line is printed for each network whose state dict lacks what training changes.
@@ -78,7 +78,7 @@ def try_activations(
         ActlabError: the config is invalid apart from its activation.
     """
     faults = {**known_faults}
-    facts = Known()
+    facts = BuiltFacts()
     lines: set[str] = set()
     built: dict[str, Experiment] = {}
 

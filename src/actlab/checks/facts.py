@@ -25,7 +25,7 @@ class Facts(NamedTuple):
     reason: str | None  # why the run cannot be a member of a stack
 
 
-class Known:
+class BuiltFacts:
     """The facts of the runs that were built.
 
     They hold for runs that differ from these only in `stackable` keys. A process that has built

@@ -64,7 +64,7 @@ def measure(study: Study, todo: Sequence[Run], helper: Worker | Inline, rounds: 
         NoEstimateError: no run can be trained, or the number of updates is unknown.
     """
     # Leave out runs that cannot be trained
-    faults, known = faults_of(todo, helper)
+    faults, built_facts = faults_of(todo, helper)
     trainable = [run for run in todo if run.id not in faults]
     if not trainable:
         reasons = "; ".join(dict.fromkeys(faults.values()))
@@ -79,7 +79,7 @@ def measure(study: Study, todo: Sequence[Run], helper: Worker | Inline, rounds: 
             point = Point(cost["point"]).without(tuned_keys)
             seconds[point] = cost["seconds_per_update"] + cost.get("seconds_added", 0)
 
-    updates = known.updates_of(trainable[0])
+    updates = built_facts.updates_of(trainable[0])
     if not seconds or updates is None:
         raise NoEstimateError(
             "no time estimate: the model is not an actlab task, or the size of the data is unknown"

@@ -6,12 +6,12 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Iterable
 
-from actlab.checks.facts import Known, as_text, without
+from actlab.checks.facts import BuiltFacts, as_text, without
 from actlab.studies.groups import by_point
 from actlab.studies.plan import Run
 
 
-def similar(runs: Iterable[Run], built_facts: Known) -> dict[str, list[Run]]:
+def similar(runs: Iterable[Run], built_facts: BuiltFacts) -> dict[str, list[Run]]:
     """Group runs that differ only in keys in which members of a stack may differ, by a digest.
 
     A run without similar runs is a group of its own.
@@ -29,7 +29,7 @@ def _values(run: Run) -> list[str]:
     return [str(value) for value in run.point.values()]
 
 
-def _key(run: Run, built_facts: Known) -> str:
+def _key(run: Run, built_facts: BuiltFacts) -> str:
     """Return the key of a run's group, which no seed changes."""
     facts = built_facts.of(run)
     config = without(run.config, facts.stackable)

@@ -18,7 +18,7 @@ from torch import nn
 from actlab import experiments
 from actlab.analysis.wording import plural
 from actlab.checks.configs import made
-from actlab.checks.facts import Known
+from actlab.checks.facts import BuiltFacts
 from actlab.config.signatures import find
 from actlab.engines import compatibility, trials
 from actlab.engines.jobs import even_parts
@@ -117,7 +117,7 @@ def _parts(runs: Sequence[Run], root: Path) -> list[Sequence[Run]]:
     stacked = [run for run in runs if _was_stacked(run, root)]
     parts: list[Sequence[Run]] = []
     grouped = set[str]()
-    for key, group in compatibility.similar(stacked, Known()).items():
+    for key, group in compatibility.similar(stacked, BuiltFacts()).items():
         if trials.are_equal(root, key):
             parts += even_parts(group, LARGEST_STACK)
             grouped.update(run.id for run in group)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from actlab.checks.facts import Known
+from actlab.checks.facts import BuiltFacts
 from actlab.config.paths import get_dotted
 from actlab.config.values import canonical
 from actlab.engines import compatibility, timing, trials
@@ -41,7 +41,7 @@ def pack(
     shard: Shard | None = None,
     todo: Sequence[Run] | None = None,
     sharing: int = 0,
-    built_facts: Known | None = None,
+    built_facts: BuiltFacts | None = None,
     untried: str = "",
 ) -> Packing:
     """Group the runs of a study into jobs, stacks where possible.
@@ -71,7 +71,7 @@ def pack(
         unfinished = unfinished.difference(job.names)
 
     # Stack the other runs that are similar
-    built_facts = built_facts or Known()
+    built_facts = built_facts or BuiltFacts()
     ids_to_pack = unfinished & shard_ids
     groups = compatibility.similar((run for run in runs if run.id in ids_to_pack), built_facts)
     reasons: dict[str, None] = {}  # each once, in order
@@ -107,7 +107,7 @@ def arrange(
     max_stack: int,
     jobs: int | None,
     shard: Shard | None,
-    built_facts: Known,
+    built_facts: BuiltFacts,
     graphs: bool | None = None,
     devices: Sequence[str] = (),
     untried: str = "",
@@ -172,7 +172,7 @@ def begun(root: Path, runs: Sequence[Run], unfinished: set[str]) -> list[Job]:
 
 
 def form_of(
-    root: Path, key: str, group: Sequence[Run], max_stack: int, built_facts: Known
+    root: Path, key: str, group: Sequence[Run], max_stack: int, built_facts: BuiltFacts
 ) -> tuple[bool, str]:
     """Return whether a run alone is a stack of one, and why several runs share no stack, or "".
 

@@ -37,7 +37,7 @@ from actlab.studies.run_folder import RunFolder
 from actlab.studies.study_folder import COSTS, StudyFolder
 
 if TYPE_CHECKING:
-    from actlab.checks.facts import Known
+    from actlab.checks.facts import BuiltFacts
     from actlab.engines.cluster import Cluster
 
 
@@ -269,7 +269,7 @@ class Start:
         return len(faults) + print_failures(todo)
 
     def arranged(
-        self, todo: Sequence[RunFolder], built_facts: Known, devices: Sequence[str]
+        self, todo: Sequence[RunFolder], built_facts: BuiltFacts, devices: Sequence[str]
     ) -> Arranged:
         """Return how the runs are trained: as plain modules if trying a stack ended the worker."""
         engine = self.engine
@@ -428,7 +428,7 @@ def measure_costs(
     return entries
 
 
-def faults_of(runs: Sequence[Run], worker: Worker | Inline) -> tuple[dict[str, str], Known]:
+def faults_of(runs: Sequence[Run], worker: Worker | Inline) -> tuple[dict[str, str], BuiltFacts]:
     """Try each activation in each network, and build a run for each value of each grid key.
 
     Returns:
