@@ -33,7 +33,7 @@ def serve_with_gpus(
     """Serve on a machine with a GPU for each number of GiB of free memory, and log visible GPUs.
 
     The log has a file for each run, with the GPUs that its process sees, and a file ``counted``
-    with those of each process that has counted them.
+    with the counts of each process.
     """
     import torch
 

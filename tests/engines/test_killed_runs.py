@@ -75,7 +75,7 @@ def straight(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("straight")
     (folder / "study.yaml").write_text(STUDY)
     first, second = reading.load(str(folder / "study.yaml")).runs()
-    # The best is that of the first epoch
+    # The first epoch is the best
     runs = [replace(second, keep=Keep("val/loss", "max", epochs=(1,)))]
     if request.param:
         runs.append(replace(first, keep=Keep("val/loss", "min")))

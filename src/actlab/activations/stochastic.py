@@ -4,7 +4,7 @@ Each activation draws one ``u`` in [0, 1) per element from its `actlab.random.st
 Within a study a draw is a function of the run's seed, the site, the step and the element.
 Comparisons use float32, or float64 for float64 inputs.
 
-The sources P and E are those of `actlab.activations.deterministic`. All activations accept any
+`actlab.activations.deterministic` names the sources P and E. All activations accept any
 shape.
 """
 

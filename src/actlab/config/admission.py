@@ -19,7 +19,7 @@ from actlab.config.sections import SECTIONS, SEED
 from actlab.config.signatures import PLAIN, classes_in, inner_type, is_callable, kinds, locate
 from actlab.errors import ActlabError
 
-# Modules whose classes a record may name; those of torchmetrics read no files and fetch no models
+# Modules whose classes a record may name; torchmetrics' classes read no files and fetch no models
 # by a name.
 NAMES = (
     "actlab",

@@ -43,7 +43,7 @@ _LEARNT_CAPTION = (
 
 
 def read(results: Results) -> list[Plot]:
-    """Return the figures of a study before drawing: those of its file, and learnt activations."""
+    """Return a study's figures before drawing: the figures of its file, and learnt activations."""
     plots = []
     for entry in results.study.figures:
         plot = read_entry(results, entry)
@@ -107,7 +107,7 @@ def checked(results: Results, entry: Mapping[str, Any]) -> list[dict[str, Any]]:
 
     panels = []
     for number, keys in enumerate(entry.get("panels") or [{}], 1):
-        # A panel's own keys come before those of the figure
+        # A panel's own keys come before the figure's keys
         panel = {"lines": results.study.compare, "x": EPOCH, **entry, **keys}
         panel["name"] = figure
         panel["number"] = number

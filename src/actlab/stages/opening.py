@@ -183,7 +183,7 @@ def _select(before: StudyFolder, stored: Chosen) -> tuple[Chosen, Mapping[str, s
 
 
 def _all_trials_diverged(group: Group, loaded: Results) -> bool:
-    """Return whether a search has only diverged trials; those of a grid may be compared."""
+    """Return whether a search has only diverged trials; trials of a grid may be compared."""
     if not group.space or selection.missing_at(loaded, group):
         return False
     return all(map(math.isinf, selection.scores(loaded, group.settings)))

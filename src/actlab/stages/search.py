@@ -96,7 +96,7 @@ def compared(study: Study, grid: Study, choices: Sequence[tuple[Group, Selected]
             text += f" ({', '.join(ranges)})"
         tried.append(text)
 
-    # Other seeds than those of the table
+    # Other seeds than the table has
     seeds = ", ".join(map(str, grid.seeds))
     word = "seeds" if len(grid.seeds) > 1 else "seed"
     note = (
