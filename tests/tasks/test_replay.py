@@ -11,7 +11,7 @@ import json
 import logging
 import random
 import weakref
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -283,8 +283,6 @@ class Cuda:
         monkeypatch.setattr(devices, "graphs", True, raising=False)
         monkeypatch.setattr(accidents, "harmed", False, raising=False)
         monkeypatch.setitem(replay.PROGRAMS, "cpu", replay.Captured)
-        trial = getattr(replay, "_without_waiting", None)
-        monkeypatch.setattr(replay, "TRIALS", {"cpu": trial}, raising=False)
 
     def set_mode(self, mode: Any) -> None:
         if mode == "error":
@@ -325,7 +323,7 @@ def test_an_update_that_waits_leaves_the_stream_and_harms_by_a_capture_alone(
     single = trained(Item, tmp_path, OneByOne())
     cuda = Cuda(monkeypatch)
     if not tried:
-        monkeypatch.setattr(replay, "TRIALS", {}, raising=False)
+        monkeypatch.setattr(replay, "_without_waiting", nullcontext)
 
     several = trained(Item, tmp_path)
 

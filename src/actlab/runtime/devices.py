@@ -44,18 +44,15 @@ def accelerators() -> list[str]:
     names = visible.split(",")
     if "MIG-" in visible:
         return names
-    devices = range(torch.accelerator.device_count())
-    names = names[: len(devices)] if visible else []
-    names = names or list(map(str, devices))
-    if len(devices) < 2:
+    number = torch.accelerator.device_count()
+    names = names[:number] if visible else [str(device) for device in range(number)]
+    if number < 2:
         return names
 
     # Order by whole GiB, so that devices without work keep their order.
-    free = [free_memory(device) // _GIB for device in devices]
-    order = sorted(devices, key=lambda device: -free[device])
-    if any(free):
-        order = [device for device in order if free[device]]
-    return [names[device] for device in order]
+    free = {name: free_memory(device) // _GIB for device, name in enumerate(names)}
+    names.sort(key=lambda name: -free[name])
+    return [name for name in names if free[name]] or names
 
 
 def free_memory(device: int) -> int:

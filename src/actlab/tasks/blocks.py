@@ -80,28 +80,21 @@ _OPTIMIZERS = (
 )
 
 
-def reason_against(trainer: pl.Trainer, kind: type) -> str | None:
-    """Return why each update is a batch of its own; None where updates may be in blocks.
-
-    ``kind`` is the class of module whose hooks of updates a block calls.
-    """
-    return _hook_against(trainer, kind) or _setting_against(trainer)
-
-
-def _hook_against(trainer: pl.Trainer, kind: type) -> str | None:
+def _hook_against(module: Any) -> str | None:
     """Return which hook of the user or of a callback has to see single updates, if any."""
     # Hooks of the module and of the data
-    module: Any = trainer.lightning_module
-    data: Any = trainer.datamodule  # type: ignore[attr-defined]
+    trainer: Any = module.trainer
+    data: Any = trainer.datamodule
     for hook in _OF_MODULES:
-        if getattr(getattr(module, hook), "__func__", None) is not getattr(kind, hook):
+        method = getattr(module, hook)
+        if getattr(method, "__func__", None) is not getattr(module.known_class, hook):
             return f"{type(module).__name__} overrides {hook}"
     for hook in _OF_TRANSFER:
         if data is not None and is_overridden(hook, data, pl.LightningDataModule):
             return f"{type(data).__name__} overrides {hook}"
 
     # Callbacks
-    for callback in trainer.callbacks:  # type: ignore[attr-defined]
+    for callback in trainer.callbacks:
         if isinstance(callback, GradientAccumulationScheduler):
             return "gradients are accumulated"
         if _most_for(callback) < 2:
@@ -191,7 +184,7 @@ class Blocks:
         Callbacks may change settings of the Trainer between epochs.
         """
         before = self.reason
-        self.reason = reason_against(module.trainer, module.known_class)
+        self.reason = _hook_against(module) or _setting_against(module.trainer)
         if self.reason is None:
             most = min(map(_most_for, module.trainer.callbacks), default=MOST_REPLAYED)
             return partial(self._end, module.trainer, most)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from statistics import median
 from types import ModuleType
@@ -92,7 +92,6 @@ def traced(gradients: Gradients, batch: tuple[Tensor, ...]) -> Gradients:
 _HOOKS = ("forward", "forward_pre", "backward", "backward_pre", "post_accumulate_grad")
 # By device
 PROGRAMS: dict[str, Callable[[Gradients, tuple[Tensor, ...]], Gradients]] = {"cuda": Captured}
-TRIALS: dict[str, Callable[[], AbstractContextManager[None]]] = {"cuda": _without_waiting}
 
 
 class Replay:
@@ -216,7 +215,8 @@ class Replay:
 
     def _try(self, module: Any, distances: Callable[[], list[float]]) -> None:
         """Make the update from Python again: as it is, with other numbers of updates and epochs."""
-        with TRIALS.get(module.device.type, nullcontext)():
+        is_captured = PROGRAMS[module.device.type] is Captured
+        with _without_waiting() if is_captured else nullcontext():
             self._noise = distances()
         if self._noise[0] > FAR_LOSS:
             self.reject("the losses of two equal updates differ")
