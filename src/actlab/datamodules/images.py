@@ -270,22 +270,35 @@ class ImageDataModule(TensorDataModule):
         return images
 
     def _read(self, splits: Mapping[str, str], content: str) -> dict[str, Tensor]:
-        """Decode the images of some parts; an `AUTO` split only if the dataset has it."""
+        """Return the decoded images and labels of some parts, and ``num_classes``.
+
+        An `AUTO` split is read only if the dataset has it.
+        """
         folder, commit = self._location
         names = {part: _split_name(part, split) for part, split in splits.items()}
 
-        # Decode through the reader's copy. It goes at once: it would double the disk space.
-        with temporary(cache_folder(self.cache_dir), "reading", folder=True) as copy:
+        # `datasets` reads parquet files through a copy of its own, in this temporary folder; class
+        # folders need none. The copy is as large as the images, so it is deleted once they are
+        # decoded.
+        with temporary(cache_folder(self.cache_dir), "reading", folder=True) as reader_folder:
+            split_names = list(names.values())
             tables = open_tables(
-                folder, list(names.values()), copy, self.name, True, self.leave_out
+                folder,
+                split_names,
+                reader_folder,
+                self.name,
+                mixed=True,
+                leave_out=self.leave_out,
             )
+
+            # Decode the images of each part
             pictures = {}
             for part, name in names.items():
                 if splits[part] != AUTO or name in tables:
                     pictures[part] = Pictures(tables, name, self.image, self.label, self.dataset)
             tensors = decode(pictures, self.channels, self.dataset, self.size, self.fit)
 
-        # A local folder may change meanwhile.
+        # A local folder may have changed while it was read; a commit cannot.
         if not commit and digest_of(folder, train=splits["train"]) != content:
             raise ActlabError(
                 f"{folder} changed while it was read; run again when its files are complete"

@@ -270,8 +270,8 @@ def _read_rows(
     folder: Path, name: str | None, column: str | None, states: tuple[bytes, ...]
 ) -> Text:
     """Return the text of each part, read once per process and state of the files."""
-    with tempfile.TemporaryDirectory() as copy:
-        tables = open_parquet(folder, Path(copy), name)
+    with tempfile.TemporaryDirectory() as reader_folder:
+        tables = open_parquet(folder, Path(reader_folder), name)
         for split in SPLITS.values():
             if split not in tables:
                 existing = ", ".join(map(repr, tables))
