@@ -39,7 +39,7 @@ from actlab.experiments import ActlabCLI
 from actlab.runtime.signals import explained
 from actlab.storage import checkpoints
 from actlab.storage.contents import texts
-from actlab.storage.logger_ids import forget_id, has_id, id_in
+from actlab.storage.logger_ids import ensure_id, forget_id, has_id
 from actlab.storage.mappings import written
 
 # Commands that evaluate a fit, with the methods that they require of the model, and of the data or
@@ -445,7 +445,7 @@ def set_up_loggers(loggers: Any, folder: Path, settings: Mapping[str, Any], fits
 
         # With the folder's id, a resumed fit and the evaluation of a fit continue its history.
         if (fits or has_id(folder)) and arguments.get("id", "") is None:
-            arguments.id = id_in(folder)
+            arguments.id = ensure_id(folder)
 
 
 def seed_of(value: Any) -> int:

@@ -20,7 +20,7 @@ from actlab.config.paths import get_dotted
 from actlab.config.values import shareable
 from actlab.errors.messages import one_line
 from actlab.storage.files import regular
-from actlab.storage.logger_ids import id_in
+from actlab.storage.logger_ids import ensure_id
 from actlab.storage.paths import at_home
 from actlab.studies.plan import Study
 
@@ -241,7 +241,7 @@ def publish(
         group=study.name,
         tags=study.tags,
         job_type="report",
-        id=id_in(folder),
+        id=ensure_id(folder),
     )
 
     # Log table and pictures
