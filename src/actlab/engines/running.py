@@ -159,7 +159,7 @@ def check(study: Study, worker: Worker | Inline) -> list[str]:
         with phase("checking the configs"):
             lines: list[str] = worker.call(configs.check, study)
     except EndedError as ended:
-        raise ActlabError(f"the configs cannot be checked: the process {ended.how}") from ended
+        raise ActlabError(f"the configs cannot be checked: the process {ended.ending}") from ended
     except Stopped as stop:
         stop.how = "the configs were being checked; nothing was trained or changed"
         raise
@@ -297,7 +297,7 @@ class Start:
             try:
                 arranged: Arranged = arrange()
             except EndedError as ended:
-                arranged = arrange(f"the process that tried stacks {ended.how}")
+                arranged = arrange(f"the process that tried stacks {ended.ending}")
         return arranged
 
     def _devices(self) -> list[str]:
@@ -374,7 +374,7 @@ class Start:
             )
         except EndedError as ended:
             remedy = "start the study again for the remaining probes"
-            print(f"the process that evaluated probes {ended.how}; {remedy}")
+            print(f"the process that evaluated probes {ended.ending}; {remedy}")
             return 1
         return failed
 
@@ -469,4 +469,4 @@ def faults_of(runs: Sequence[Run], worker: Worker | Inline) -> tuple[dict[str, s
 def untried(name: str, ended: EndedError) -> str:
     """Return the fault of an activation whose code has ended the process that tried it."""
     rule = "An activation must return, not exit or crash"
-    return f"{name} cannot be tried: the process {ended.how}. {rule}"
+    return f"{name} cannot be tried: the process {ended.ending}. {rule}"
