@@ -201,7 +201,7 @@ def _published(study: Study) -> str:
 
     # A shorter run can be compared at an epoch only.
     text = f"Published: {study.published.get('source', 'source not given')}."
-    if study.cut:
+    if study.other_length:
         text += " Published values at the end of training are left out."
     return text
 

@@ -319,7 +319,7 @@ def grid_of(study: Study, stage: Stage) -> Study:
     return replace(
         study,
         blocks=tuple(blocks),
-        cut=study.cut or other_length(zip(study.blocks, blocks, strict=True)),
+        other_length=study.other_length or other_length(zip(study.blocks, blocks, strict=True)),
         seeds=stage.seeds,
         more_seeds=study.more_seeds if is_last else "",
         title=f"{study.title}, stage {stage.name}",
