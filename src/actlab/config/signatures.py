@@ -222,7 +222,7 @@ class Taken(NamedTuple):
 def kinds(annotation: Any) -> set[Any]:
     """Return the types that an annotation allows; a literal counts as the type of its values.
 
-    Any stands for an annotation that is missing or cannot be evaluated.
+    Any stands for an annotation that is missing or cannot be evaluated, and for ``object``.
 
     >>> kinds(str | None) == {str, type(None)}, kinds(Literal["a", 1]) == {str, int}
     (True, True)
