@@ -137,9 +137,9 @@ class Linear(Schedule):
         super().__init__(by)
         if end is not None:
             # A start of 0 is both a whole number and a share.
-            is_rising = start < end
+            ends_later = start < end
             is_alike = start == 0 or _is_share(start) == _is_share(end)
-            if not (is_rising and is_alike):
+            if not (ends_later and is_alike):
                 raise ActlabError(
                     f"a linear schedule from {start} to {end}: give 'end' above 'start', 'start' "
                     "at least 0, both as whole numbers or both as shares of the training"

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from actlab.analysis import notes, parameters, verdict
-from actlab.analysis.looks import DECIDED
+from actlab.analysis.looks import FINAL
 from actlab.analysis.results import Results
 from actlab.analysis.sentences import Case, brief, detectable_difference, quantity_text
 from actlab.analysis.study_table import Cell, Row, StudyTable
@@ -80,7 +80,7 @@ def _verdict(table: StudyTable, results: Results) -> list[str]:
     unfinished: list[Case] = []
     lacking: list[Case] = []
     for case in _sorted_cases(table):
-        if case.outcome in DECIDED:
+        if case.outcome in FINAL:
             decided.append(case)
         elif case.outcome == "unfinished":
             unfinished.append(case)
