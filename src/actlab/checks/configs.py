@@ -259,7 +259,7 @@ def _has_penalty(config: Mapping[str, Any]) -> bool | None:
     from actlab.config.signatures import find
     from actlab.tasks.building import decouples
 
-    # By default the optimiser is torch's Adam.
+    # The default optimiser, torch's Adam, does not decouple decay, so that l2 is a penalty.
     optimizer = get_dotted(config, "model.optimizer")
     has_l2 = bool(get_dotted(config, "model.l2"))
     if not has_l2 or optimizer is None:

@@ -283,8 +283,8 @@ def run_and_show(folder: StudyFolder, args: Namespace, argv: Sequence[str]) -> i
         failed = run(folder, engine, args.stage)
     exit_code = 1 if failed else 0
 
-    # A search has no table, and a shard has a part of the runs
-    if _searches(folder, args.stage):  # whose trials have been printed
+    # A search has no table, and its trials have been printed; a shard has a part of the runs
+    if _searches(folder, args.stage):
         print("the same command without --stage compares what the search selected")
         return exit_code
     if args.shard is not None:
@@ -313,7 +313,8 @@ def run_and_show(folder: StudyFolder, args: Namespace, argv: Sequence[str]) -> i
             study_output.store(stages, table, path)
         study_output.show_files(path)
 
-        # Suggest a number of seeds for activations of the command line
+        # Suggest a number of seeds for activations of the command line, if the user did not state
+        # seeds, in a study whose seeds are not divided between stages, and if no run failed
         if args.activations and args.seeds is None and not folder.study.stages and not failed:
             study_verdicts.suggest(results, table, ["study", *argv], args.reference)
     return exit_code

@@ -153,6 +153,7 @@ class GPT(nn.Module):
                 "at least 8"
             )
 
+        # Gated layers have ⌊8D/3⌋ units, rounded down to a multiple of 8.
         hidden = 4 * width
         if gated:
             hidden = 8 * width // 3 // 8 * 8

@@ -120,7 +120,7 @@ def _correction_text(table: StudyTable) -> str:
         if number:
             families.append(f"{number} {family}")
 
-    # Looks before the study was extended
+    # The present look counts in addition to the looks before the study was extended
     looks = ""
     if table.looks:
         looks = f" and for {table.looks + 1} looks"

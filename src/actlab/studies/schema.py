@@ -315,7 +315,9 @@ def checked(values: Mapping[str, Any], path: Path) -> File:
         raise ActlabError(
             f"{path}: a study needs either 'grid' or 'blocks'; give exactly one of the two"
         )
-    if file.base is None and not (file.blocks and all(block.base for block in file.blocks)):
+    blocks = file.blocks or []
+    has_base_per_block = len(blocks) > 0 and all(block.base for block in blocks)
+    if file.base is None and not has_base_per_block:
         raise ActlabError(f"{path} lacks 'base': a study needs at least 'base' and 'grid'")
     return file
 

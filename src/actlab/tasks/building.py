@@ -90,22 +90,21 @@ def checked_optimizer(task: Any, groups: Any) -> Optimizer:
 def fuse(optimizers: Sequence[Optimizer], device: torch.device) -> None:
     """Let a GPU make the steps of common optimisers by one kernel.
 
-    Settings that select another form are left as they are. Done at the start of training, because
-    a checkpoint has the form of the device on which it was written.
+    Optimisers whose arguments state a form are left as they are. Call this after a checkpoint is
+    restored, because its groups have the form of the device on which it was written.
     """
+    fused = True if device.type == "cuda" else None
     for optimizer in optimizers:
-        settings = optimizer.defaults
-        if type(optimizer) not in _FUSED or {settings["fused"], settings["foreach"]} != {None}:
+        if type(optimizer) not in _FUSED:
             continue
-        # A checkpoint may come from another device.
-        fused = True if device.type == "cuda" else None
-        if optimizer.param_groups[0]["fused"] is fused:
+        states_form = any(optimizer.defaults[name] is not None for name in ("fused", "foreach"))
+        if states_form or optimizer.param_groups[0]["fused"] is fused:
             continue
 
         for group in optimizer.param_groups:
             group["fused"] = fused
 
-        # The kernel reads the number of steps on the device.
+        # The kernel reads the number of steps on the device, other forms on the CPU.
         for parameter, state in optimizer.state.items():
             if "step" in state:
                 state["step"] = state["step"].float().to(parameter.device if fused else "cpu")

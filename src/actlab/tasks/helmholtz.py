@@ -81,8 +81,7 @@ def laplacian(u: Tensor, points: Tensor) -> Tensor:
     """Return u_xx + u_yy ``(…, 1)`` of values ``(…, 1)`` computed from points ``(…, 2)``.
 
     Each point's value depends on no other point, so the gradient of the sum holds the gradient of
-    each value. Where an activation is linear, autograd finds no path to the points: the derivative
-    is 0.
+    each value.
     """
     (gradient,) = torch.autograd.grad(u.sum(), points, create_graph=True)
 
@@ -91,7 +90,8 @@ def laplacian(u: Tensor, points: Tensor) -> Tensor:
     if not gradient.requires_grad:
         return total
 
-    # Add the second derivatives along the axes.
+    # Add the second derivatives along the axes. A gradient may depend on parameters only, if
+    # activations are linear at these points: no path leads to the points, the derivative is 0.
     for axis in range(points.shape[-1]):
         slope = gradient[..., axis].sum()
         (second_derivatives,) = torch.autograd.grad(

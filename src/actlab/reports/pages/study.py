@@ -292,24 +292,30 @@ def _text(results: Results, point: Point) -> str:
 
 
 def _heat_row(results: Results, group: Group, texts: Sequence[str]) -> list[dict[str, Any]]:
-    """Return a cell for each setting; empty if no run of the group with this setting has ended."""
+    """Return a cell for each setting: a dash where no run of the group has ended at the setting."""
     column = selection.selected_by(results.study)
-    selected = selection.chosen(results, group)
 
-    # Score the settings with runs that have ended
-    settings = {}
-    ended = {}
-    scored = {}
+    # Count the runs that have ended at each setting of the group
+    numbers_ended = {}
+    scored_settings = []
+    scored_texts = []
     for setting in group.settings:
         text = _text(results, setting.tuned)
-        settings[text] = setting
-        ended[text] = _ended(results, setting)
-        if ended[text]:
-            scored[text] = setting
-    values = selection.scores(results, list(scored.values()))
-    scores = dict(zip(scored, values, strict=True))
+        numbers_ended[text] = _ended(results, setting)
+        if numbers_ended[text]:
+            scored_settings.append(setting)
+            scored_texts.append(text)
 
-    # A cell for each setting of the heat map
+    # Only these settings have a score
+    values = selection.scores(results, scored_settings)
+    scores = dict(zip(scored_texts, values, strict=True))
+
+    selected = selection.chosen(results, group)
+    selected_text = None
+    if selected is not None:
+        selected_text = _text(results, selected.tuned)
+
+    # A cell for each setting of the heat map, also for settings of other groups
     cells = []
     for text in texts:
         score_text = tables.NONE
@@ -319,8 +325,8 @@ def _heat_row(results: Results, group: Group, texts: Sequence[str]) -> list[dict
             {
                 "text": score_text,
                 "shade": _shade(text, scores, column.mode),
-                "n": ended.get(text, 0),
-                "chosen": selected is not None and settings.get(text) is selected,
+                "n": numbers_ended.get(text, 0),
+                "chosen": text == selected_text,
             }
         )
     return cells
