@@ -91,8 +91,8 @@ def _reason_of_declarations(trainer: pl.Trainer, data: pl.LightningDataModule) -
             "TensorDataModule"
         )
 
-    # Callbacks declare that they support stacks. Lightning itself adds a ModelCheckpoint, of exactly
-    # this class; a subclass comes from the user.
+    # Callbacks declare that they support stacks. Lightning itself adds a ModelCheckpoint, exactly
+    # of this class; a subclass comes from the user.
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
         if type(callback) is not ModelCheckpoint and not getattr(callback, "stackable", False):
             return (
