@@ -275,16 +275,15 @@ class ImageDataModule(TensorDataModule):
         An `AUTO` split is read only if the dataset has it.
         """
         folder, commit = self._location
-        names = {part: _split_name(part, split) for part, split in splits.items()}
+        split_names = {part: _split_name(part, split) for part, split in splits.items()}
 
         # `datasets` reads parquet files through a copy of its own, in this temporary folder; class
         # folders need none. The copy is as large as the images, so it is deleted once they are
         # decoded.
         with temporary(cache_folder(self.cache_dir), "reading", folder=True) as reader_folder:
-            split_names = list(names.values())
             tables = open_tables(
                 folder,
-                split_names,
+                list(split_names.values()),
                 reader_folder,
                 self.name,
                 mixed=True,
@@ -293,7 +292,7 @@ class ImageDataModule(TensorDataModule):
 
             # Decode the images of each part
             pictures = {}
-            for part, name in names.items():
+            for part, name in split_names.items():
                 if splits[part] != AUTO or name in tables:
                     pictures[part] = Pictures(tables, name, self.image, self.label, self.dataset)
             tensors = decode(pictures, self.channels, self.dataset, self.size, self.fit)

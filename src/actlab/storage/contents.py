@@ -87,7 +87,8 @@ def content_of(text: str, of_data: bool) -> str | None:
     # A text may be both: ``knots.csv`` reads as a dotted name and as a path. Both digests count.
     may_be_path = of_data or "/" in text or "." in text
     names_a_definition = text.rpartition(":")[0].endswith(".py")  # ``file.py:Name``
-    if may_be_path and not names_a_definition and 0 < len(text) < 1000:
+    has_length_of_path = 0 < len(text) < 1000
+    if may_be_path and has_length_of_path and not names_a_definition:
         digest = _path_digest(Path(text))
         if digest:
             digests.append(digest)
