@@ -28,6 +28,7 @@ def add_study_options(sub: ArgumentParser) -> _ActionsContainer:
         "--smoke", action="store_true", help="run on samples, in seconds; writes runs/FILE-smoke"
     )
     comparison.add_argument(
+        # One option for every key, so that a command can repeat any difference from the file
         "--set",
         action="append",
         default=[],
@@ -163,6 +164,8 @@ def add_run_options(sub: ArgumentParser) -> None:
 def shard(text: str) -> Shard:
     """Return a share of the jobs from ``I/N``."""
     index, slash, number = text.partition("/")
+
+    # Shards count from 0
     if not (slash and index.isdecimal() and number.isdecimal() and int(index) < int(number)):
         raise ActlabError(
             f"--shard {text}: give I/N with whole numbers, I from 0 to N-1, such as 0/4"
@@ -185,12 +188,14 @@ def add_paper_options(sub: ArgumentParser) -> None:
 def paper_of(args: Namespace) -> Paper | None:
     """Return the width and font of figures for a paper; None without ``--paper``."""
     if args.paper is None:
+        # --font alone would change nothing
         if args.font:
             raise ActlabError(
                 f"--font {args.font} is of figures for a paper: give --paper 1 or --paper 2 too"
             )
         return None
 
+    # Imported lazily: loads matplotlib
     from actlab.reports.style import Paper
 
     return Paper(args.paper, args.font or "sans")

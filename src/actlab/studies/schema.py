@@ -45,6 +45,7 @@ _SEEDS: dict[str, Any] = {  # schema only; `actlab.studies.reading` checks the v
 class Part(BaseModel):
     """Base class of the parts of a study file: rejects unknown keys and does not convert types."""
 
+    # Frozen, because defaults are shared by all files
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
@@ -362,10 +363,13 @@ def _one_line(error: ValidationError, path: Path) -> ActlabError:
     """Return the first error of a study file, with all types that the value may have."""
     faults = error.errors()
     location = _location(faults[0])
+    # pydantic's message does not suggest a similar key
     if faults[0]["type"] == "extra_forbidden":
         return _unknown_key(location, path)
 
     # The value may have several types, each with a message
+
+    # All messages of this location that pydantic begins alike become one sentence
     prefix = "Input should be "
     messages: dict[str, None] = {}
     for fault in faults:
@@ -386,6 +390,7 @@ def _unknown_key(location: list[str | int], path: Path) -> ActlabError:
     names = [name for name in outer if isinstance(name, str)]
     part = names[-1] if names else ""
     fields = _PARTS[part].model_fields
+    # Of a figure, these are curves; of a study, values
     if part == "published" and "figures" in outer:
         fields = Curves.model_fields
     kind = f"key of '{part}'" if part else "study key"
@@ -398,6 +403,7 @@ def _location(error: Any) -> list[str | int]:
     for part in error["loc"]:
         if part in ("int", "str", "float", "finite-float"):
             continue
+        # The name of a tried type, such as ``list[int]``; types of its items follow
         if isinstance(part, str) and "[" in part:
             break
         location.append(part)

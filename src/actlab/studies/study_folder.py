@@ -50,6 +50,7 @@ class StudyFolder:
     def with_opened_files(self) -> StudyFolder:
         """The study with the files that users' code opens, which its folder stores."""
         remedy = "delete it; the next start writes it again"
+        # Found out by a worker that builds the runs; plans only read it
         files = self.stored(opened.FILE, dict[str, list[str]], remedy)
         return self.of(replace(self.study, opened_files=files))
 
