@@ -77,6 +77,7 @@ class Scheduler:
                 f"model.schedules.{setting}, or give the network layers actlab.networks.Dropout "
                 "with a probability above 0"
             )
+        # All groups have the settings of the optimiser's class
         if setting in OF_GROUPS and _read(self.optimizer.param_groups[0], setting) is None:
             name = type(self.optimizer).__name__
             raise ActlabError(f"{name} has no {setting!r} that a schedule could change")
@@ -106,7 +107,9 @@ class Scheduler:
     def factor(self, run: int, setting: str, epoch: int, update: int) -> float:
         """Return the current factor of a run's setting, for an epoch and update counted from 0."""
         schedule = self._counted_schedules[run][setting]
+        # Its factor follows a metric, so it is in the state and not a function of the epoch
         if isinstance(schedule, Plateau):
+            # No state before the first evaluation
             state = self.states.get(f"{run} {setting}")
             return state[0] if state else 1.0
         return schedule.factor(epoch if schedule.by == "epoch" else update)
@@ -136,7 +139,9 @@ class Scheduler:
             if setting in schedules:
                 factors.append(self.factor(run, setting, epoch, update))
             else:
+                # A run without a schedule keeps its probability
                 factors.append(1.0)
+        # One factor needs no tensor, and leaves the probability a number
         if len(set(factors)) == 1:
             return factors[0]
         return torch.tensor(factors, dtype=torch.float64).view(-1, 1)
@@ -162,6 +167,7 @@ def _read(group: Mapping[str, Any], setting: str) -> float | None:
 
 def _write(group: dict[str, Any], setting: str, value: float) -> None:
     if setting == "beta1":
+        # torch's pair is immutable
         group["betas"] = (value, *group["betas"][1:])
     else:
         group[setting] = value

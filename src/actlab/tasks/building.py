@@ -114,6 +114,7 @@ def is_penalty(task: Any) -> bool:
     """Return whether a task's ``l2`` is a penalty, and not the decoupled decay of its optimiser."""
     if task.l2 is None:
         return False
+    # Of any parameter, because the settings decide; Muon accepts only matrices
     optimizer = checked_optimizer(task, [nn.Parameter(torch.zeros(1, 1))])
     return not decouples(type(optimizer), optimizer.defaults)
 
@@ -157,6 +158,7 @@ def total(task: pl.LightningModule, by: By) -> int:
     trainer = task.trainer
     number: float | None
     if by == "epoch":
+        # None or -1 if nothing limits the epochs
         number = trainer.max_epochs
         limit = "trainer.max_epochs"
     else:
@@ -190,6 +192,7 @@ def check_built_on_cpu(network: nn.Module) -> None:
     accelerator = torch.accelerator.current_accelerator()
     if accelerator is None:
         return
+    # A buffer may hold random features, for example
     for tensor in itertools.chain(network.parameters(), network.buffers()):
         if tensor.device.type == accelerator.type:
             raise ActlabError(
@@ -204,6 +207,7 @@ def scheduled(task: Any, optimizer: Optimizer) -> Any:
     if member.scheduler is None:
         return optimizer
 
+    # All members of a stack have the scheduler of the first
     scheduler = member.scheduler(optimizer)
     config = {"scheduler": scheduler, "interval": member.scheduler_interval}
     if isinstance(scheduler, ReduceLROnPlateau):
@@ -242,6 +246,7 @@ def check_learning(loss: Tensor, task: pl.LightningModule) -> None:
     optimised = set()
     for optimizer in task.trainer.optimizers:
         for group in optimizer.param_groups:
+            # By identity, because tensors are compared by value
             optimised |= {id(parameter) for parameter in group["params"]}
     fault = fault_of_learning(loss, optimised, task)
     if fault:
@@ -303,10 +308,13 @@ def _leaves(loss: Tensor) -> Iterator[Tensor]:
     waiting = [loss.grad_fn]
     visited: set[Any] = set()
     while waiting:
+        # A loop, because the graph of a deep network exceeds Python's recursion limit
         node = waiting.pop()
         if node is None or node in visited:
             continue
         visited.add(node)
+
+        # Towards the inputs of the network
         waiting += [inner for inner, _ in node.next_functions]
         leaf = getattr(node, "variable", None)
         if leaf is not None:
@@ -328,6 +336,7 @@ def recorded(
         return tensor.to(least) if is_low else tensor
 
     def activation(width: int | None = None) -> nn.Module:
+        # The number of a module decides, so one more layer before it changes nothing else
         with own_generators(hashing.seed_for(seed, "unit", len(activations))):
             module: nn.Module = factory(width)._apply(raised)  # type: ignore[no-untyped-call]
         activations.append(module)
@@ -347,4 +356,5 @@ def materialise(network: nn.Module, input_shape: Sequence[int]) -> None:
     training = network.training
     with torch.no_grad():
         network.eval()(sample)
+    # The pass in evaluation mode has changed no running statistics
     network.train(training)
