@@ -20,6 +20,7 @@ from actlab.tasks import Task
 def facts_of(experiment: Experiment) -> Facts:
     """Return the facts that a build shows."""
     task = experiment.task
+    # Members of other modules may differ in the seed only, and are not stacked
     names = task.stackable if isinstance(task, Task) else ()
     return Facts(
         stackable=(SEED, *(f"model.{name}" for name in names)),

@@ -59,6 +59,8 @@ class Spec:
 
         # A class, a function or a built layer
         if not isinstance(path, str) and (_is_code(path) or hasattr(type(path), "forward")):
+
+            # In a script
             return cls(*_import_path(path), params)
         if not isinstance(path, str) or not all(isinstance(key, str) for key in params):
             raise ActlabError(
@@ -95,6 +97,7 @@ class Spec:
         """Return the activation with an absolute path of its file, valid in any folder."""
         if not self.source.endswith(".py"):
             return self
+        # Workers may have another current folder
         return Spec(str(resolved(self.source)), self.name, self.params)
 
 
@@ -123,6 +126,7 @@ def _import_path(target: Any) -> tuple[str, str]:
     # Functions of torch written in C do not name a module that has them
     module = getattr(target, "__module__", None) or "torch"
     name = getattr(target, "__qualname__", "")
+    # The name must lead to this very object, or another process would find another one
     for source, attribute in ((module, name), ("torch", target.__name__)):
         with suppress(AttributeError):
             if reduce(getattr, attribute.split("."), sys.modules.get(source)) is target:
