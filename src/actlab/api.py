@@ -149,6 +149,7 @@ def results(
     from actlab.stages.opening import load
     from actlab.studies.study_folder import StudyFolder
 
+    # The plan tells which runs of the folder belong to the study
     plan = _plan(study, changes)
     folder = StudyFolder(plan, _folder(runs_dir, plan))
     return StudyResults(tuple(load(folder)))
@@ -164,6 +165,7 @@ def spec_of(activation: Activation) -> str | dict[str, Any]:
     'torch.nn.modules.activation:Softplus'
     """
     spec = Spec.of(activation)
+    # Arguments are stored in files, so they must be plain values
     spec = spec.with_params(_plain(spec.params, "activation"))
     if spec.source != "__main__":
         return spec.plain
@@ -302,6 +304,7 @@ class StudyResults:
 
         head, body = grid(self.record)
         table = pd.DataFrame(body, columns=[name.replace("\n", " ") for name in head])
+        # Texts may come from a user's file
         parts = [f"<p><b>{escape(self.study.title)}</b></p>", table.to_html(index=False)]
         for figure in self.figures.values():
             parts.append(f"<div>{_svg(figure)}</div>")

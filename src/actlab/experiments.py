@@ -101,6 +101,7 @@ class ActlabCLI(LightningCLI):
             **trainer_defaults: Trainer arguments for keys that the config does not set.
         """
         self.given = given
+        # Filled while the parts are built
         self.shapes: dict[str, Any] = {}  # of the data, which the config omits
 
         save_options = {"save_to_log_dir": False} if record else None
@@ -182,6 +183,7 @@ class ActlabCLI(LightningCLI):
         if self.seeds_globally:
             for action in self.parser._actions:
                 if action.dest in sections.SECTIONS:
+                    # LightningCLI builds model and data by these actions
                     section: Any = action
                     section.instantiate_classes = partial(self._seeded, section.instantiate_classes)
 
@@ -258,6 +260,7 @@ def shape_for(
     """Return a shape of the data, such as ``num_classes``, which a model's config omits."""
     if name not in arguments:
         return None
+    # The data decide, since they have been read
     shape = getattr(data, name, None)
     if shape is not None:
         return shape
@@ -307,6 +310,7 @@ class Experiment(NamedTuple):
         """
         self.data.trainer = self.trainer
         trainer: Any = self.trainer  # Lightning sets the attribute elsewhere
+        # As Lightning does at the start of a fit
         trainer.datamodule = self.data
         self.trainer.strategy.connect(self.task)
 

@@ -23,6 +23,7 @@ def add_study_options(sub: ArgumentParser) -> _ActionsContainer:
     sub.add_argument(
         "file", metavar="FILE", help="a study file, or the name of a study that ships with actlab"
     )
+    # Its own heading in the help, which other functions add to
     comparison = sub.add_argument_group("what to compare")
     comparison.add_argument(
         "--smoke", action="store_true", help="run on samples, in seconds; writes runs/FILE-smoke"
@@ -135,7 +136,7 @@ def add_run_options(sub: ArgumentParser) -> None:
     )
     machines.add_argument(
         "--shard",
-        type=shard,
+        type=shard,  # an error of it is one line
         metavar="I/N",
         help="train jobs I, I+N, … only, without locks: for N starts on a folder where locks do "
         "not work",
@@ -178,7 +179,7 @@ def add_paper_options(sub: ArgumentParser) -> None:
     sub.add_argument(
         "--paper",
         type=int,
-        choices=(1, 2),
+        choices=(1, 2),  # columns of text on a page
         help="also write figures as PDF for a paper, 1 or 2 columns wide (3.25 or 6.75 inches), "
         "without title",
     )

@@ -149,6 +149,7 @@ def _adapt_in_context(value: Any, annotation: Any, *args: Any, **kwargs: Any) ->
 
     An activation is parsed already.
     """
+    # The parser would read its text again
     if isinstance(value, Spec):
         return value
 
@@ -253,6 +254,7 @@ def inner_type(annotation: Any, name: str | None = None) -> Any:
         if container in _CONTAINERS:
             items = get_args(option)
             if issubclass(container, Mapping):
+                # Keys of a config are text
                 items = items[-1:]
             inner += [item for item in items if item is not ...]
         elif name is not None and inspect.isclass(option) and option not in (Any, *PLAIN):
@@ -321,6 +323,7 @@ def takes_activation_name(owner: Any) -> bool:
     if not inspect.isclass(owner):
         return False
     task: Callable[..., Any] = owner
+    # By its annotation: tasks declare ``str | dict``
     argument = (parameters(task) or {}).get("activation")
     if argument is None:
         return False
@@ -383,6 +386,7 @@ def _signature(owner: Callable[..., Any]) -> inspect.Signature | None:
         with suppress(*_NO_SIGNATURE):
             signature = inspect.signature(owner, eval_str=evaluated)
 
+            # Evaluated annotations need all of a module's names; text serves else
             kinds_of_parameters = {p.kind for p in signature.parameters.values()}
             # ``__new__`` of tasks, for one, passes everything on to ``__init__``
             variable = {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}
@@ -427,6 +431,7 @@ def find(path: str, kinds: tuple[type, ...], location: str) -> Any:
 
 def _descendants(kinds: Iterable[type]) -> Iterator[type]:
     for kind in kinds:
+        # Private modules and classes are left out
         if "._" not in f"{kind.__module__}.{kind.__name__}":
             yield kind
         yield from _descendants(type.__subclasses__(kind))
@@ -491,6 +496,7 @@ def _missing(owner: Any, name: str, kinds: tuple[type, ...]) -> ActlabError:
         modules = pkgutil.iter_modules(getattr(owner, "__path__", ()))
         return unknown("module", name, [module.name for module in modules], hint)
 
+    # Suggest classes that would be accepted there
     classes = []
     for key, value in vars(owner).items():
         if inspect.isclass(value) and issubclass(value, kinds) and not key.startswith("_"):

@@ -316,11 +316,13 @@ class Start:
         worker = self.worker
         root = self.folder.path
         is_locked = engine.shard is None
+        # On nodes of a cluster, in processes of this machine, or in this process
         if engine.cluster is not None:
             return partial(engine.cluster.train, arranged, root=root, logger=engine.logger)
         if isinstance(worker, Worker):
             return Pool(arranged, root, engine.logger, is_locked, engine.stalled).train
 
+        # This process trains, one job after the other
         arranged.settings.apply()
 
         def train_here(jobs: Sequence[Job]) -> list[Job]:
@@ -362,6 +364,7 @@ class Start:
     def evaluate(self) -> int:
         """Evaluate probes; return the number of evaluations that failed."""
         shard = self.engine.shard
+        # A shard evaluates a part of the runs, without locks
         runs = [folder.run for folder in share_of(shard, self.folder.runs)]
         try:
             failed: int = self.worker.call(
@@ -375,7 +378,7 @@ class Start:
         except EndedError as ended:
             remedy = "start the study again for the remaining probes"
             print(f"the process that evaluated probes {ended.ending}; {remedy}")
-            return 1
+            return 1  # the rest is not counted one by one
         return failed
 
 

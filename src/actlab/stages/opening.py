@@ -83,6 +83,7 @@ class Opened:
         """
         stages = self.folder.study.stages
         number = len(self.stages)
+        # All stages have opened
         if number >= len(stages):
             return None
 
@@ -260,6 +261,7 @@ def load(folder: StudyFolder, stage: str | None = None) -> list[Results]:
     stages = ready.stages
     if stage is not None:
         stages = ready.until(stage)
+    # Earlier stages say how the settings were selected
     loaded = list(map(results.load, stages))
 
     # The first stage has selected the settings of the second
@@ -313,6 +315,7 @@ def grid_of(study: Study, stage: Stage) -> Study:
     """Return a study of the whole grid with the settings and seeds of any stage."""
     blocks = []
     for block in study.blocks:
+        # Settings of the stage win over those of the block
         blocks.append(replace(block, settings={**block.settings, **stage.settings}))
 
     is_last = stage.name == study.stages[-1].name  # whose seeds `more_seeds` sets
@@ -332,6 +335,7 @@ def _runs_that_selected(first_groups: Sequence[Group], entries: Chosen) -> Itera
         entry = entries.get(group.key)
         if entry is None:
             continue
+        # Entries of older versions have only the seeds
         if "runs" in entry:
             yield from entry["runs"]
             continue
@@ -404,6 +408,7 @@ def _selecting_seeds(
     for _, entry in choices:
         seeds.update(entry["seeds"])
 
+    # A seed that selected a setting would make it look too good
     shared = sorted(seeds & set(stage.seeds))
     if shared:
         raise ActlabError(
