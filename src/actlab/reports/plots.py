@@ -365,7 +365,6 @@ def _selected_texts(panels: Iterable[Panel]) -> list[str]:
     texts_by_label = defaultdict(list)
     for panel in panels:
         for label, text in panel.selected.items():
-
             # Panels may be at different selected settings
             titles_by_label[label].append(panel.title)
             texts_by_label[label].append(text)
