@@ -312,9 +312,9 @@ class Task(Training, ABC):
         """Return each of `metric_names`, from the means of the quantities, ``()`` or ``(R,)``."""
         values = dict(means)
         for name, metric in self.derived.items():
-            if means.keys() >= {*metric.of}:
+            if means.keys() >= {*metric.quantities}:
                 # A training batch may lack some of them
-                arguments = [means[argument] for argument in metric.of]
+                arguments = [means[argument] for argument in metric.quantities]
                 values[name] = metric.function(*arguments)
         return {name: values[name] for name in self.metric_names if name in values}
 
