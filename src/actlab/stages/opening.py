@@ -124,7 +124,7 @@ def opened(folder: StudyFolder, store: bool = True) -> Opened:
         return Opened(folder, [folder])
 
     first_stage, *later_stages = study.stages
-    stages = [folder.of(planned(study, first_stage))]
+    stages = [folder.with_study(planned(study, first_stage))]
     stored = folder.selection
     selections = dict(stored)
     for stage in later_stages:
@@ -143,7 +143,7 @@ def opened(folder: StudyFolder, store: bool = True) -> Opened:
         if first_stage.search:
             later = search.compared(later, grid_of(study, first_stage), choices)
         notes = (*later.notes, *_notes_on_other_runs(previous, entries))
-        stages.append(folder.of(replace(later, notes=notes)))
+        stages.append(folder.with_study(replace(later, notes=notes)))
 
     if store and selections != stored and folder.path.exists():
         folder.store(SELECTION, selections)
@@ -308,7 +308,7 @@ def designed(folder: StudyFolder) -> Results:
 
     # The entries state all selecting seeds, so the first stage can serve as the previous one
     last_study = _later_study(study, first_stage_study, stages[-1], choices)
-    return Results(folder.of(last_study), {}, {})
+    return Results(folder.with_study(last_study), {}, {})
 
 
 def grid_of(study: Study, stage: Stage) -> Study:
