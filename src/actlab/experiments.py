@@ -85,7 +85,7 @@ class ActlabCLI(LightningCLI):
 
     def __init__(
         self,
-        given: Mapping[str, Any],
+        stated: Mapping[str, Any],
         args: Any,
         record: type[SaveConfigCallback] | None = None,
         any_optimizer: bool = False,
@@ -94,13 +94,13 @@ class ActlabCLI(LightningCLI):
         """Parse a config and build its parts.
 
         Args:
-            given: nested values that the user states, without defaults.
+            stated: nested values that the user states, without defaults.
             args: what LightningCLI parses.
             record: callback that writes the config of a run.
             any_optimizer: whether the config may set an optimiser at the top level.
             **trainer_defaults: Trainer arguments for keys that the config does not set.
         """
-        self.given = given
+        self.stated = stated
         # Filled while the parts are built
         self.shapes: dict[str, Any] = {}  # of the data, which the config omits
 
@@ -119,7 +119,7 @@ class ActlabCLI(LightningCLI):
 
     def link_shapes(self, parser: LightningArgumentParser) -> None:
         """Add a link from the data to the model for each shape that is not given."""
-        for name in sections.linked_shapes(self.given):
+        for name in sections.linked_shapes(self.stated):
             shape = partial(self.shape, name)  # spawned processes unpickle it
             shape.__name__ = name  # type: ignore[attr-defined]  # what --help shows
             parser.link_arguments(
@@ -157,7 +157,7 @@ class ActlabCLI(LightningCLI):
         # Checks
         if issubclass(self.model_type, Task):
             for name in sections.SHAPES:
-                if sections.gives(self.given, name):
+                if sections.gives(self.stated, name):
                     check_shape(name, self.arguments.get(name), self.datamodule)
         if isinstance(self.model, Task):
             _check_callbacks(self.trainer.callbacks)  # type: ignore[attr-defined]
@@ -236,12 +236,12 @@ class ConfigCLI(ActlabCLI):
 
     def __init__(
         self,
-        given: Mapping[str, Any],
+        stated: Mapping[str, Any],
         digests: dict[str, str | None] | None = None,
         **trainer_defaults: Any,
     ) -> None:
         self.digests = digests
-        super().__init__(given, dict(given), **trainer_defaults)
+        super().__init__(stated, dict(stated), **trainer_defaults)
 
     def setup_parser(self, add_subcommands: bool, main_kwargs: Any, subparser_kwargs: Any) -> None:
         """Create the parser of all sections, with links from the data for omitted shapes."""
@@ -251,7 +251,7 @@ class ConfigCLI(ActlabCLI):
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Parse each section to the types of its class."""
-        self.config = resolved(self.given, self.trainer_defaults)
+        self.config = resolved(self.stated, self.trainer_defaults)
 
 
 def shape_for(

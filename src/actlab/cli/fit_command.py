@@ -128,10 +128,10 @@ class CommandLine(ActlabCLI):
         """Parse the words; find the run's folder and its checkpoint."""
         # Parse the words, which import the classes of the config
         source = f"actlab {self.command}"
-        if self.given:
+        if self.stated:
             source = "the code of the config"
-        with one_line_errors(self.given):
-            metric_classes.check(self.given)  # before the parser, which does not name the metric
+        with one_line_errors(self.stated):
+            metric_classes.check(self.stated)  # before the parser, which does not name the metric
             with importing(source):
                 self.config = config = parser.parse_args(args)
 
@@ -144,7 +144,7 @@ class CommandLine(ActlabCLI):
         # Complete the sections
         for section in ("trainer", *sections.SECTIONS):
             values = config[section]
-            with_text(self.given.get(section), values, section, linked=sections.SHAPES)
+            with_text(self.stated.get(section), values, section, linked=sections.SHAPES)
             if section != "trainer":
                 complete(section, values)
 
@@ -181,7 +181,7 @@ class CommandLine(ActlabCLI):
 
     def plain_config(self) -> dict[str, Any]:
         """Return the resolved config, without seeds and shapes that the other values determine."""
-        config = record.as_given(self.config, sections.linked_shapes(self.given))
+        config = record.as_given(self.config, sections.linked_shapes(self.stated))
         for key in sections.MOVED:
             # Keys of LightningCLI, null unless the config states them
             if key in config and config[key] is None:
@@ -216,7 +216,7 @@ class CommandLine(ActlabCLI):
         if activation:
             tags = [label(activation)[:64]]
 
-        directions = metric_classes.directions([self.given])
+        directions = metric_classes.directions([self.stated])
         settings = {
             "name": os.environ.get("WANDB_NAME", self.folder.name),
             "group": group,
@@ -242,17 +242,17 @@ class CommandLine(ActlabCLI):
 
         A fit that resumes requires the same code and data, too.
         """
-        trained = record.completed(trained, self.given["model"])
+        trained = record.completed(trained, self.stated["model"])
         fits = self.command == "fit"
 
         # Read the recorded model, which may only name code that the config names too
         try:
-            model = admitted(trained, "", user_texts=texts(self.given), only=("model",))
+            model = admitted(trained, "", user_texts=texts(self.stated), only=("model",))
         except UntrustedError as error:
-            value = get_dotted(dict(self.given), error.key)
+            value = get_dotted(dict(self.stated), error.key)
             raise self._difference(error.key, value, error.value, path) from error
         for shape in sections.SHAPES:
-            if not sections.gives(self.given, shape):
+            if not sections.gives(self.stated, shape):
                 model["model"]["init_args"].pop(shape, None)
 
         # Compare both with all defaults
