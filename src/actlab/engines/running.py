@@ -161,7 +161,7 @@ def check(study: Study, worker: Worker | Inline) -> list[str]:
     except EndedError as ended:
         raise ActlabError(f"the configs cannot be checked: the process {ended.ending}") from ended
     except Stopped as stop:
-        stop.how = "the configs were being checked; nothing was trained or changed"
+        stop.explanation = "the configs were being checked; nothing was trained or changed"
         raise
     return lines
 
