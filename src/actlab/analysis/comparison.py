@@ -169,7 +169,7 @@ def _row(
     study = results.study
 
     # Read the cells at the selected setting.
-    setting = selection.chosen(results, group)
+    setting = selection.selected_setting(results, group)
     missing = selection.missing_at(results, group)
     cells = [_cell(results, column, group, setting, missing) for column in columns]
 

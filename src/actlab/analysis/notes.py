@@ -246,7 +246,7 @@ def _lacking(table: StudyTable, results: Results, number: int) -> list[str]:
     lacking = []
     for row, group in zip(table.rows, results.groups, strict=True):
         cell = row.columns[number]
-        setting = selection.chosen(results, group)
+        setting = selection.selected_setting(results, group)
         if setting is None:
             continue
         if cell.is_parameter and not cell.values:

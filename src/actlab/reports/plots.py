@@ -428,7 +428,7 @@ def read_learnt(results: Results) -> Plot | None:
     panels: list[Panel] = []
     for group in results.groups:
         # Curves of the setting that the table shows
-        setting = selection.chosen(results, group)
+        setting = selection.selected_setting(results, group)
         if not setting:
             continue
 

@@ -236,7 +236,7 @@ def _entry_of(group: Group, loaded: Results) -> Selected:
     diverged.
     """
     study = loaded.study
-    setting = selection.chosen(loaded, group) or group.settings[0]
+    setting = selection.selected_setting(loaded, group) or group.settings[0]
 
     # The seeds that selected it
     seeds = [run.seed for run in setting.runs]

@@ -119,7 +119,7 @@ def lines(folder: StudyFolder) -> Iterator[str]:
     """
     loaded = results.load(folder)
     for group in folder.groups:
-        best = selection.chosen(loaded, group)
+        best = selection.selected_setting(loaded, group)
         for number, setting in enumerate(group.settings, 1):
             # A trial with runs missing has no median yet
             if any(run.id not in loaded.results for run in setting.runs):

@@ -315,7 +315,7 @@ def _heat_row(results: Results, group: Group, texts: Sequence[str]) -> list[dict
     values = selection.scores(results, scored_settings)
     scores = dict(zip(scored_texts, values, strict=True))
 
-    selected = selection.chosen(results, group)
+    selected = selection.selected_setting(results, group)
     selected_text = None
     if selected is not None:
         selected_text = _text(results, selected.tuned)
