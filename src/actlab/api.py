@@ -17,7 +17,7 @@ from pydantic import NonNegativeInt, PositiveInt
 from actlab.analysis.results import Results
 from actlab.analysis.study_table import Comparison, StudyTable
 from actlab.errors import ActlabError
-from actlab.errors.messages import reason, shown
+from actlab.errors.messages import reason, short_repr
 from actlab.storage.spec import Activation, Spec
 from actlab.studies import reading
 from actlab.studies.plan import MAX_STACK, Study
@@ -348,7 +348,7 @@ def _plain(value: Any, place: str, levels: int = 50) -> Any:
         return spec_of(value)
     raise ActlabError(
         f"{place}: give text, a number, True, False, None, a list, a mapping, a class or a "
-        f"function, not {shown(value)}"
+        f"function, not {short_repr(value)}"
     )
 
 
@@ -360,7 +360,7 @@ def _folder(runs_dir: str | Path, study: Study) -> Path:
     except FileNotFoundError:
         pass
     except (OSError, ValueError) as error:
-        raise ActlabError(f"runs_dir {shown(str(runs_dir))}: {reason(error)}") from error
+        raise ActlabError(f"runs_dir {short_repr(str(runs_dir))}: {reason(error)}") from error
     return folder
 
 

@@ -11,7 +11,7 @@ from functools import reduce
 from typing import Any
 
 from actlab.errors import ActlabError
-from actlab.errors.messages import shown
+from actlab.errors.messages import short_repr
 from actlab.storage.paths import resolved
 
 
@@ -64,7 +64,7 @@ class Spec:
         if not isinstance(path, str) or not all(isinstance(key, str) for key in params):
             raise ActlabError(
                 "an activation is a name or a mapping with a name, like {name: elu}; got "
-                f"{shown(value)}"
+                f"{short_repr(value)}"
             )
 
         # A file or module in front of the name
@@ -118,7 +118,7 @@ def _import_path(target: Any) -> tuple[str, str]:
     if not _is_code(target):
         source, name = _import_path(type(target))
         raise ActlabError(
-            f"the activation {shown(target)} is built already, which layers cannot share: give its "
+            f"the activation {short_repr(target)} is built already, which layers cannot share: give its "
             f"class, or {{name: {source}:{name}, …}} with its arguments"
         )
 

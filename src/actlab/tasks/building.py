@@ -15,7 +15,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from actlab.config.signatures import parameters
 from actlab.errors import ActlabError
-from actlab.errors.messages import one_line, shown
+from actlab.errors.messages import one_line, short_repr
 from actlab.networks import ActivationFactory
 from actlab.optim import L2, By
 from actlab.random import hashing
@@ -44,7 +44,7 @@ def check_builders(network: Any, **builders: Any) -> None:
     if isinstance(network, nn.Module) or not callable(network):
         example = "nn.Sequential(nn.Flatten(), nn.LazyLinear(64), act(), nn.LazyLinear(outputs))"
         raise ActlabError(
-            f"network {shown(network)}: give a function that builds it, such as lambda act, "
+            f"network {short_repr(network)}: give a function that builds it, such as lambda act, "
             f"outputs, shape: {example}; actlab.replace exchanges the activations of a built "
             "network"
         )
@@ -54,7 +54,7 @@ def check_builders(network: Any, **builders: Any) -> None:
         if builder is not None and not callable(builder):
             example = "such as functools.partial(torch.optim.SGD, lr=0.1)"
             raise ActlabError(
-                f"{name} {shown(builder)}: give a class of torch.optim or a partial, {example}"
+                f"{name} {short_repr(builder)}: give a class of torch.optim or a partial, {example}"
             )
 
 
