@@ -35,7 +35,9 @@ def task_of(network, activation="relu", num_classes=3):
 
 def measured(probe, task, data):
     with torch.no_grad():
-        return {(m.metric, m.condition): m.values.item() for m in probe(UnstackedTasks([task]), data)}
+        return {
+            (m.metric, m.condition): m.values.item() for m in probe(UnstackedTasks([task]), data)
+        }
 
 
 DATA = Data(draw(700, 6).float(), torch.arange(700) % 3)

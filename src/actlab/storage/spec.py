@@ -118,8 +118,8 @@ def _import_path(target: Any) -> tuple[str, str]:
     if not _is_code(target):
         source, name = _import_path(type(target))
         raise ActlabError(
-            f"the activation {short_repr(target)} is built already, which layers cannot share: give its "
-            f"class, or {{name: {source}:{name}, …}} with its arguments"
+            f"the activation {short_repr(target)} is built already, which layers cannot share: "
+            f"give its class, or {{name: {source}:{name}, …}} with its arguments"
         )
 
     # Functions of torch written in C do not name a module that has them

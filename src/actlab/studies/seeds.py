@@ -44,8 +44,8 @@ def of_stages(seeds: Any, stated: Mapping[str, Any], changes: Any) -> dict[str, 
         by_stage = {[*stages][-1]: changes}
     elif by_stage and not stated:
         raise ActlabError(
-            f"seeds {short_repr(changes)}: the study has no stages; give the seeds alone, such as 5 or "
-            "5-19"
+            f"seeds {short_repr(changes)}: the study has no stages; give the seeds alone, such as "
+            "5 or 5-19"
         )
     for name in by_stage.keys() - stages.keys():
         raise unknown("stage", name, stages, f"In seeds {short_repr(changes)}.")
@@ -123,7 +123,7 @@ def seed_list(value: Any) -> tuple[int, ...]:
     fits = fits and all(type(seed) is int and seed >= 0 for seed in seeds)
     if not fits or len(set(seeds)) < len(seeds):
         raise ActlabError(
-            f"seeds {short_repr(value)}: give how many (a whole number from 1 to {MOST_SEEDS}), a range "
-            "such as 5-19, or a list of different whole numbers"
+            f"seeds {short_repr(value)}: give how many (a whole number from 1 to {MOST_SEEDS}), a "
+            "range such as 5-19, or a list of different whole numbers"
         )
     return tuple(seeds)
