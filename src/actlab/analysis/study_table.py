@@ -322,7 +322,7 @@ class StudyTable:
         return groups
 
     @property
-    def short_repr(self) -> list[int]:
+    def shown(self) -> list[int]:
         """The indices of the columns with a value in any row; all before a run has ended."""
         numbers = []
         for number, column in enumerate(self.rows[0].columns):
