@@ -149,7 +149,6 @@ def _adapt_in_context(value: Any, annotation: Any, *args: Any, **kwargs: Any) ->
 
     An activation is parsed already.
     """
-    # The parser would read its text again
     if isinstance(value, Spec):
         return value
 
@@ -254,7 +253,6 @@ def inner_type(annotation: Any, name: str | None = None) -> Any:
         if container in _CONTAINERS:
             items = get_args(option)
             if issubclass(container, Mapping):
-                # Keys of a config are text
                 items = items[-1:]
             inner += [item for item in items if item is not ...]
         elif name is not None and inspect.isclass(option) and option not in (Any, *PLAIN):
@@ -386,7 +384,6 @@ def _signature(owner: Callable[..., Any]) -> inspect.Signature | None:
         with suppress(*_NO_SIGNATURE):
             signature = inspect.signature(owner, eval_str=evaluated)
 
-            # Evaluated annotations need all of a module's names; text serves else
             kinds_of_parameters = {p.kind for p in signature.parameters.values()}
             # ``__new__`` of tasks, for one, passes everything on to ``__init__``
             variable = {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}
@@ -496,7 +493,6 @@ def _missing(owner: Any, name: str, kinds: tuple[type, ...]) -> ActlabError:
         modules = pkgutil.iter_modules(getattr(owner, "__path__", ()))
         return unknown("module", name, [module.name for module in modules], hint)
 
-    # Suggest classes that would be accepted there
     classes = []
     for key, value in vars(owner).items():
         if inspect.isclass(value) and issubclass(value, kinds) and not key.startswith("_"):

@@ -190,7 +190,6 @@ def panel_of(results: Results, panel: Mapping[str, Any], lines: list[Line]) -> P
             absent.append(text)
         setting = curves.setting(results, group, fixed)
         if setting:
-            # Fixed values were not selected
             tuned = setting.tuned.without(fixed)
             if tuned:
                 selected[text] = tuned.in_words(text=results.text)
@@ -222,7 +221,6 @@ def _lines(results: Results, panel: Mapping[str, Any]) -> Iterator[Line]:
                 curve = curves.over_epochs(results, group, quantity, fixed)
             else:
                 curve = curves.over_conditions(results, group, quantity, panel["x"], fixed)
-            # No run of this group has recorded the metric
             if not curve:
                 continue
 
@@ -381,7 +379,6 @@ def medians(lines: Sequence[Line], seeds: Sequence[int]) -> str:
     # The numbers of runs
     counts = sorted({line.curve.n for line in lines})
     runs = plural(counts[-1], "run")
-    # Some lines have fewer runs, because runs failed or are missing
     if len(counts) > 1:
         runs = f"{counts[0]} to {runs}"
     text = f"Lines: median of {runs} (seeds {spans(seeds)})."
@@ -427,7 +424,6 @@ def read_learnt(results: Results) -> Plot | None:
 
     panels: list[Panel] = []
     for group in results.groups:
-        # Curves of the setting that the table shows
         setting = selection.selected_setting(results, group)
         if not setting:
             continue
