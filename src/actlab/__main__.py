@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except Stopped as stop:
         message = "actlab: stopped"
-        resumption = stop.how or RESUMED.get(args[0] if args else "")
+        resumption = stop.explanation or RESUMED.get(args[0] if args else "")
         if resumption:
             message += f"; {resumption}"
         print(message, file=sys.stderr)

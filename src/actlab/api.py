@@ -17,7 +17,7 @@ from pydantic import NonNegativeInt, PositiveInt
 from actlab.analysis.results import Results
 from actlab.analysis.study_table import Comparison, StudyTable
 from actlab.errors import ActlabError
-from actlab.errors.messages import reason, shown
+from actlab.errors.messages import reason, short_repr
 from actlab.storage.spec import Activation, Spec
 from actlab.studies import reading
 from actlab.studies.plan import MAX_STACK, Study
@@ -149,6 +149,7 @@ def results(
     from actlab.stages.opening import load
     from actlab.studies.study_folder import StudyFolder
 
+    # The plan tells which runs of the folder belong to the study
     plan = _plan(study, changes)
     folder = StudyFolder(plan, _folder(runs_dir, plan))
     return StudyResults(tuple(load(folder)))
@@ -164,6 +165,7 @@ def spec_of(activation: Activation) -> str | dict[str, Any]:
     'torch.nn.modules.activation:Softplus'
     """
     spec = Spec.of(activation)
+    # Arguments are stored in files, so they must be plain values
     spec = spec.with_params(_plain(spec.params, "activation"))
     if spec.source != "__main__":
         return spec.plain
@@ -302,6 +304,7 @@ class StudyResults:
 
         head, body = grid(self.record)
         table = pd.DataFrame(body, columns=[name.replace("\n", " ") for name in head])
+        # Texts may come from a user's file
         parts = [f"<p><b>{escape(self.study.title)}</b></p>", table.to_html(index=False)]
         for figure in self.figures.values():
             parts.append(f"<div>{_svg(figure)}</div>")
@@ -345,7 +348,7 @@ def _plain(value: Any, place: str, levels: int = 50) -> Any:
         return spec_of(value)
     raise ActlabError(
         f"{place}: give text, a number, True, False, None, a list, a mapping, a class or a "
-        f"function, not {shown(value)}"
+        f"function, not {short_repr(value)}"
     )
 
 
@@ -357,7 +360,7 @@ def _folder(runs_dir: str | Path, study: Study) -> Path:
     except FileNotFoundError:
         pass
     except (OSError, ValueError) as error:
-        raise ActlabError(f"runs_dir {shown(str(runs_dir))}: {reason(error)}") from error
+        raise ActlabError(f"runs_dir {short_repr(str(runs_dir))}: {reason(error)}") from error
     return folder
 
 

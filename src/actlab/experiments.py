@@ -85,7 +85,7 @@ class ActlabCLI(LightningCLI):
 
     def __init__(
         self,
-        given: Mapping[str, Any],
+        stated: Mapping[str, Any],
         args: Any,
         record: type[SaveConfigCallback] | None = None,
         any_optimizer: bool = False,
@@ -94,13 +94,14 @@ class ActlabCLI(LightningCLI):
         """Parse a config and build its parts.
 
         Args:
-            given: nested values that the user states, without defaults.
+            stated: nested values that the user states, without defaults.
             args: what LightningCLI parses.
             record: callback that writes the config of a run.
             any_optimizer: whether the config may set an optimiser at the top level.
             **trainer_defaults: Trainer arguments for keys that the config does not set.
         """
-        self.given = given
+        self.stated = stated
+        # Filled while the parts are built
         self.shapes: dict[str, Any] = {}  # of the data, which the config omits
 
         save_options = {"save_to_log_dir": False} if record else None
@@ -118,7 +119,7 @@ class ActlabCLI(LightningCLI):
 
     def link_shapes(self, parser: LightningArgumentParser) -> None:
         """Add a link from the data to the model for each shape that is not given."""
-        for name in sections.linked_shapes(self.given):
+        for name in sections.linked_shapes(self.stated):
             shape = partial(self.shape, name)  # spawned processes unpickle it
             shape.__name__ = name  # type: ignore[attr-defined]  # what --help shows
             parser.link_arguments(
@@ -156,7 +157,7 @@ class ActlabCLI(LightningCLI):
         # Checks
         if issubclass(self.model_type, Task):
             for name in sections.SHAPES:
-                if sections.gives(self.given, name):
+                if sections.gives(self.stated, name):
                     check_shape(name, self.arguments.get(name), self.datamodule)
         if isinstance(self.model, Task):
             _check_callbacks(self.trainer.callbacks)  # type: ignore[attr-defined]
@@ -182,6 +183,7 @@ class ActlabCLI(LightningCLI):
         if self.seeds_globally:
             for action in self.parser._actions:
                 if action.dest in sections.SECTIONS:
+                    # LightningCLI builds model and data by these actions
                     section: Any = action
                     section.instantiate_classes = partial(self._seeded, section.instantiate_classes)
 
@@ -234,12 +236,12 @@ class ConfigCLI(ActlabCLI):
 
     def __init__(
         self,
-        given: Mapping[str, Any],
+        stated: Mapping[str, Any],
         digests: dict[str, str | None] | None = None,
         **trainer_defaults: Any,
     ) -> None:
         self.digests = digests
-        super().__init__(given, dict(given), **trainer_defaults)
+        super().__init__(stated, dict(stated), **trainer_defaults)
 
     def setup_parser(self, add_subcommands: bool, main_kwargs: Any, subparser_kwargs: Any) -> None:
         """Create the parser of all sections, with links from the data for omitted shapes."""
@@ -249,7 +251,7 @@ class ConfigCLI(ActlabCLI):
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Parse each section to the types of its class."""
-        self.config = resolved(self.given, self.trainer_defaults)
+        self.config = resolved(self.stated, self.trainer_defaults)
 
 
 def shape_for(
@@ -258,6 +260,7 @@ def shape_for(
     """Return a shape of the data, such as ``num_classes``, which a model's config omits."""
     if name not in arguments:
         return None
+    # The data decide, since they have been read
     shape = getattr(data, name, None)
     if shape is not None:
         return shape
@@ -307,6 +310,7 @@ class Experiment(NamedTuple):
         """
         self.data.trainer = self.trainer
         trainer: Any = self.trainer  # Lightning sets the attribute elsewhere
+        # As Lightning does at the start of a fit
         trainer.datamodule = self.data
         self.trainer.strategy.connect(self.task)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 from annotated_types import Ge, MinLen  # a dependency of pydantic that imports fast
 
 from actlab.errors import ActlabError
-from actlab.errors.messages import shown
+from actlab.errors.messages import short_repr
 
 if TYPE_CHECKING:
     from pydantic import ConfigDict, ValidationError
@@ -144,7 +144,7 @@ def _one_line(
     descriptions = [_allowed(detail) for detail in details if detail["loc"][0] == place]
     allowed = " or ".join(dict.fromkeys(descriptions))
     value = args[place] if isinstance(place, int) else kwargs[name]
-    return ActlabError(f"{function_name}: {name}: expected {allowed}, got {shown(value)}")
+    return ActlabError(f"{function_name}: {name}: expected {allowed}, got {short_repr(value)}")
 
 
 def _allowed(detail: Any) -> str:

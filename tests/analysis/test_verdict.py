@@ -164,7 +164,7 @@ def test_too_few_pairs_name_the_seeds_that_show_the_margin(tmp_path):
     ):
         (line,) = list(
             table_of(
-                replace(plan, folder=plan.folder.of(replace(plan.study, more_seeds=given)))
+                replace(plan, folder=plan.folder.with_study(replace(plan.study, more_seeds=given)))
             ).summary
         )
         assert advice in line

@@ -218,6 +218,7 @@ def test_a_diverged_run_keeps_its_last_good_weights(study, tmp_path, monkeypatch
     assert result(tmp_path, wild.run)["last_good_epoch"] == 1
     saved = torch.load(wild.checkpoint, weights_only=True)
     assert saved["epoch"] == 0
+    assert 2 * saved["global_step"] == result(tmp_path, wild.run)["updates"], "of the first epoch"
     assert all(value.isfinite().all() for value in saved["state_dict"].values())
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from actlab.engines import packing, settings, trials
 from actlab.errors import ActlabError
-from actlab.storage.logger_ids import id_in
+from actlab.storage.logger_ids import ensure_id
 from actlab.studies import reading, stacks
 from actlab.studies.study_folder import StudyFolder
 from fuzzing import FINISHED, listed, mistake, retyped, tried
@@ -49,7 +49,7 @@ def test_records_by_which_a_study_resumes(study, tmp_path, monkeypatch):
             {"members": [runs[0].id]},
             lambda root: packing.begun(root, runs, {runs[0].id}),
         ),
-        "logger.json": ({"id": "abc"}, id_in),
+        "logger.json": ({"id": "abc"}, ensure_id),
     }
     for name, (content, read) in readers.items():
         for case, changed, _ in retyped(content):

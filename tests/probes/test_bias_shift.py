@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from actlab.activations import factory
-from actlab.engines.evaluation import Apart
+from actlab.engines.evaluation import UnstackedTasks
 from actlab.errors import ActlabError
 from actlab.networks import MLP
 from actlab.probes import bias_shift
@@ -109,7 +109,7 @@ def test_the_probe_gives_what_numpy_gives(untrained):
     task, (images, labels) = untrained
     found = {
         (m.metric, m.condition): m.values.item()
-        for m in bias_shift.BiasShift()(Apart([task]), Data(images, labels))
+        for m in bias_shift.BiasShift()(UnstackedTasks([task]), Data(images, labels))
     }
     linear = [m for m in task.network.modules() if isinstance(m, nn.Linear)]
     weights, biases = (

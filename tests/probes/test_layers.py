@@ -9,7 +9,7 @@ from scipy import stats
 from torch import nn
 
 from actlab.activations import factory
-from actlab.engines.evaluation import Apart
+from actlab.engines.evaluation import UnstackedTasks
 from actlab.errors import ActlabError
 from actlab.networks import MLP
 from actlab.probes import BlockGradients, LayerGradients, NetInputs, PassedNoise, layers
@@ -35,7 +35,9 @@ def task_of(network, activation="relu", num_classes=3):
 
 def measured(probe, task, data):
     with torch.no_grad():
-        return {(m.metric, m.condition): m.values.item() for m in probe(Apart([task]), data)}
+        return {
+            (m.metric, m.condition): m.values.item() for m in probe(UnstackedTasks([task]), data)
+        }
 
 
 DATA = Data(draw(700, 6).float(), torch.arange(700) % 3)

@@ -309,7 +309,8 @@ def test_values_at_selection_are_those_at_the_end_where_last_values_select(writt
         loaded = noisy(written, ("xlabel: strength", "at: selected"))
         select = replace(loaded.study.select, at=rule)
         plot = plot_of(
-            replace(loaded, folder=loaded.folder.of(replace(loaded.study, select=select))), 1
+            replace(loaded, folder=loaded.folder.with_study(replace(loaded.study, select=select))),
+            1,
         )
         assert f"Values: {place} (plain)" in plot.caption
 

@@ -338,7 +338,7 @@ def test_mistakes_in_overrides_are_rejected(study, override, message):
 
 
 @pytest.mark.parametrize(
-    ("override", "cut"),
+    ("override", "other_length"),
     [
         ("trainer.max_epochs=25", "25 epochs, not 250"),
         ("trainer={max_epochs: 25}", "25 epochs, not 250"),
@@ -349,9 +349,9 @@ def test_mistakes_in_overrides_are_rejected(study, override, message):
         ("seeds=1", ""),
     ],
 )
-def test_runs_of_another_length_are_known(override, cut):
-    assert reading.load("gelu_mnist_autoencoder", overrides=[override]).cut == cut
-    assert reading.load("gelu_mnist_autoencoder", smoke=True).cut == ""
+def test_runs_of_another_length_are_known(override, other_length):
+    assert reading.load("gelu_mnist_autoencoder", overrides=[override]).other_length == other_length
+    assert reading.load("gelu_mnist_autoencoder", smoke=True).other_length == ""
 
 
 def test_the_command_line_has_the_last_word_over_a_stage(study):
@@ -609,9 +609,9 @@ def test_a_length_in_the_grid_counts_too(study):
     text = TEXT.replace("seeds: 2", "seeds: 2\n").replace(
         "grid:", "grid:\n  trainer.max_epochs: [1, 2]"
     )
-    assert study(text).cut == ""
-    assert study(text, overrides=["trainer.max_epochs=3"]).cut == "3 epochs, not 1 or 2"
-    assert study(overrides=["trainer.max_time='00:00:01:00'"]).cut == "00:00:01:00 of time"
+    assert study(text).other_length == ""
+    assert study(text, overrides=["trainer.max_epochs=3"]).other_length == "3 epochs, not 1 or 2"
+    assert study(overrides=["trainer.max_time='00:00:01:00'"]).other_length == "00:00:01:00 of time"
 
 
 def test_a_reference_is_given_on_the_command_line(study):
@@ -676,9 +676,9 @@ def test_a_stage_of_another_length_is_known(study, tmp_path):
     assert (
         opening.opened(StudyFolder(study(text), tmp_path))
         .stages[0]
-        .study.cut.startswith("2 epochs")
+        .study.other_length.startswith("2 epochs")
     )
-    assert study(text).cut == ""
+    assert study(text).other_length == ""
 
 
 @pytest.mark.parametrize("names", [("a.py", "b.py"), ("v1/unit.py", "v2/unit.py")])

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from actlab import experiments
 from actlab.callbacks import TestEveryEpoch, UnitStatistics, unit_statistics
 from actlab.engines import packing
-from actlab.engines.evaluation import Apart
+from actlab.engines.evaluation import UnstackedTasks
 from actlab.errors import ActlabError
 from actlab.networks import MLP
 from actlab.networks.init import initialise
@@ -261,13 +261,13 @@ def test_a_unit_that_acts_in_place_has_the_bias_shift_of_the_other(name):
         found.append(
             {
                 (m.metric, m.condition): m.values.tolist()
-                for m in BiasShift(300)(Apart([task]), Data())
+                for m in BiasShift(300)(UnstackedTasks([task]), Data())
             }
         )
     assert found[0].keys() == found[1].keys()
     for key, values in found[0].items():
         assert found[1][key] == pytest.approx(values, nan_ok=True), key
-    mixed = BiasShift(300)(Apart([small(activation=f"{__name__}:Mixed").eval()]), Data())
+    mixed = BiasShift(300)(UnstackedTasks([small(activation=f"{__name__}:Mixed").eval()]), Data())
     assert {m.condition.partition(",")[0] for m in mixed} == {"layer=2"}
 
 

@@ -36,6 +36,7 @@ class FunctionalCall:
 def put(model: nn.Module, path: str, module: nn.Module) -> None:
     """Put a module at a path of a model."""
     parent, _, name = path.rpartition(".")
+    # `setattr` also sets elements of a Sequential, whose names are numbers
     setattr(model.get_submodule(parent), name, module)
 
 
@@ -73,6 +74,7 @@ class _CallSearch(TorchFunctionMode):
         self.running.append((path, module))
         x = next(iter((*args, *kwargs.values())), None)
         if path in self.widths and isinstance(x, Tensor):
+            # Channels are in dim 1; a bare vector has samples only
             width = x.shape[1] if x.dim() > 1 else 1
             self.widths[path].add(width)
 
@@ -117,6 +119,7 @@ def _as_twins(
         for path in paths:
             original = sites[path]
             originals.callback(put, model, path, original)
+            # A shallow copy has the tensors of its original, and the same dictionaries
             twin = copy(original)
             for name, value in vars(original).items():
                 if isinstance(value, dict):  # such as the dictionaries of hooks
@@ -128,6 +131,7 @@ def _as_twins(
 def _outputs(model: nn.Module, example: Any) -> Any:
     """Return the model's outputs for the example, both of which stay as they are."""
     try:
+        # The model may change its input in place
         inputs = _cloned(example)
         arguments = inputs if isinstance(inputs, tuple) else (inputs,)
         with evaluating(model), unchanged(model.modules()), own_generators(0):
@@ -168,6 +172,7 @@ def check_in_place(model: nn.Module, sites: Mapping[str, nn.Module], example: An
 
     # Isolate all sites, then each alone, to name the ones whose input is read.
     with _as_twins(model, sites, sites):
+        # Both passes have hooks at all sites, so only the copies differ
         expected = outputs(())
         if is_read(sites):
             read = [path for path in sites if is_read([path])] or [*sites]

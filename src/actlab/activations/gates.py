@@ -55,6 +55,7 @@ def cauchy_cdf(x: Tensor) -> Tensor:
     return torch.atan2(torch.ones_like(x), -x) / math.pi
 
 
+# By the names that configs use
 CDFS: dict[str, CDF] = {
     "normal": normal_cdf,
     "logistic": torch.sigmoid,
@@ -75,11 +76,13 @@ def widened(x: Tensor) -> Tensor:
 # ones in a single pass over memory.
 def _bounded_below(x: Tensor) -> Tensor:
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    # Values at most ``least``, −∞ among them, become ``least``; nan stays nan
     least = torch.finfo(wide.dtype).min
     return F.threshold(wide, least, least)
 
 
 def _bounded_above(x: Tensor) -> Tensor:
+    # Elements outside have gradient 0, as the limits are constants
     limits = torch.finfo(x.dtype)
     return F.hardtanh(x, limits.min, limits.max)
 
@@ -100,6 +103,7 @@ def gate(x: Tensor, cdf: CDF) -> Tensor:
 def _gate_of(name: str, x: Tensor, mu: float = 0.0, sigma: float = 1.0) -> Tensor:
     """Return x·P(X ≤ (x − μ)/σ) for the distribution X of a name."""
     cdf = CDFS[name]
+    # Without a shift and a division, for every bit of the plain gate
     if (mu, sigma) == (0, 1):
         return gate(x, cdf)
     return gate(x, lambda finite: cdf((finite - mu) / sigma))

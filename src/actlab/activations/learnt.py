@@ -52,6 +52,7 @@ class GELU(nn.Module):
         value = self._parameters.get(name)
         if value is None:
             return self.initial[name]
+        # One value broadcasts to any shape
         if value.numel() == 1:
             return value
 
@@ -85,6 +86,7 @@ def per_channel_or_shared(
     With ``per_channel`` it is the function ``build``, which is called with the width of each site.
     Without ``channels`` all elements share one value.
     """
+    # Two ways to state one number exclude each other
     if channels is not None and (per_channel or channels < 1):
         raise ActlabError(
             f"parameter 'channels' of {name} must be positive and cannot be combined with "

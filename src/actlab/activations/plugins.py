@@ -82,6 +82,7 @@ class Function(nn.Module):
         self.function = function
         self.params = dict(params)
         self.elementwise = getattr(function, "elementwise", False) is True
+        # Only True and False count, whatever a library stores under these names
         self.stochastic = getattr(function, "stochastic", True) is not False
         self.surrogate_gradient = getattr(function, "surrogate_gradient", False) is True
 
@@ -103,6 +104,7 @@ def resolve(spec: Spec) -> Any:
 
     A file is imported once per resolved path and content.
     """
+    # Files are modules under names of their own
     if spec.source.endswith(".py"):
         module = _import_file(Path(spec.source))
     else:
@@ -150,6 +152,7 @@ def _import_file(path: Path) -> types.ModuleType:
         with importing(str(path)):
             spec.loader.exec_module(module)
     except Exception as error:  # the user's file may raise anything
+        # The next attempt executes the file again
         del sys.modules[name]
         raise ActlabError(f"cannot import {path}: {described(error)}") from error
     return module
@@ -172,6 +175,7 @@ def builder(spec: Spec, target: Any) -> Builder:
     ...     builder(Spec("", "slope"), lambda channels: nn.PReLU(channels)).build()
     PReLU(num_parameters=3)
     """
+    # One instance at several sites would share its parameters
     if isinstance(target, nn.Module):
         raise ActlabError(
             f"{spec.path} is an instance of {type(target).__name__}, which layers cannot share; "
@@ -183,6 +187,7 @@ def builder(spec: Spec, target: Any) -> Builder:
         raise ActlabError(
             f"{spec.path} is {description}, neither an nn.Module class nor a function"
         )
+    # A run's task is copied, and so are its activations
     if isinstance(target, torch.jit.ScriptFunction):
         target = _copyable(target)
 
@@ -193,6 +198,8 @@ def builder(spec: Spec, target: Any) -> Builder:
         return Builder(spec, target, call, False, [], [], [], takes_tensor=not is_class)
     hints = _hints(call)
     at_width, missing = _check_params(spec, signature, hints)
+
+    # Required parameters are given by the site, by a tensor, or missing
     widths = [name for name in missing if name in WIDTHS]
     unset = [name for name in missing if name not in WIDTHS]
 
@@ -242,6 +249,7 @@ class Builder(NamedTuple):
                 widths = self._site_widths(self.widths) if self.unset else {}
                 return _wrap_function(spec, self.target, params | widths)
             except ActlabError as error:
+                # A call without a tensor cannot succeed either
                 if self.unset or not self.has_signature:
                     raise
                 fault = error
@@ -362,6 +370,7 @@ def _hints(target: Any) -> dict[str, Any]:
     """Return the annotations of a class's constructor or of a function, by parameter."""
     function = target
     if isinstance(target, type):
+        # A class without constructor has its annotations itself
         function = vars(target).get("__init__", target)
     try:
         return get_type_hints(function)
@@ -371,6 +380,7 @@ def _hints(target: Any) -> dict[str, Any]:
 
 def _wrap_function(spec: Spec, target: Any, params: Mapping[str, Any]) -> nn.Module:
     """Wrap a function tensor → tensor in a `Function` if it accepts one of a few small inputs."""
+    # The message is about the first shape, the usual one
     faults = []
     for shape in _SHAPES:
         # Call the function.

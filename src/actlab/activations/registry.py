@@ -52,6 +52,7 @@ class Entry:
     @property
     def parameters(self) -> dict[str, Any]:
         """Defaults by parameter; ``inspect.Parameter.empty`` marks a required parameter."""
+        # Read when they are listed, because registering happens at import
         parameters = plugins.parameters(self.build) or {}
         return {name: parameter.default for name, parameter in parameters.items()}
 
@@ -204,6 +205,7 @@ class Factory:
         with plugins.site(width):
             module = self.builder.build()
         if self.stochastic is not None:
+            # In `vars`, because a class may have a property of this name
             vars(module)["stochastic"] = self.stochastic
         return module
 
@@ -230,10 +232,12 @@ def factory(spec: Activation) -> Factory:
     """
     build = Factory(Spec.of(spec).located())
     with torch.random.fork_rng(devices=[]):
+        # Raises errors of the activation here, before a network is built
         build(24)  # features
     return build
 
 
+# Of torch; ours declare it
 _ELEMENTWISE = {
     nn.CELU,
     nn.ELU,
@@ -270,6 +274,7 @@ def is_elementwise(module: nn.Module) -> bool:
     >>> is_elementwise(create("gelu")), is_elementwise(create("prelu"))  # a learnt slope
     (True, False)
     """
+    # They belong to one run, so one module cannot serve several
     if [*module.parameters(), *module.buffers()]:
         return False
     if type(module) is nn.Sequential:
@@ -316,6 +321,7 @@ def is_stochastic(module: nn.Module) -> bool:
     >>> is_stochastic(create("gelu")), is_stochastic(create("soi"))
     (False, True)
     """
+    # Whatever a class declares
     if any(isinstance(part, Uniform) for part in module.modules()):
         return True
     declaration = declared(module, "stochastic")
@@ -323,4 +329,5 @@ def is_stochastic(module: nn.Module) -> bool:
         return declaration
     if type(module) is nn.Sequential:
         return any(is_stochastic(part) for part in module)
+    # An unknown class may draw
     return type(module) not in _DETERMINISTIC

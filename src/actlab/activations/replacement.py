@@ -116,8 +116,11 @@ def replace(
 
 
 def _replaced(model: nn.Module, old: Activation, new: Activation, example: Any) -> Replacement:
-    """Replace the old activation; functions of torch's transformer layers are modules here."""
-    # Find the old activation, and its functional calls.
+    """Replace the old activation in a model that holds it only as modules.
+
+    `_functions_as_modules` has made modules of the functions of torch's transformer layers.
+    """
+    # Find the old activation, and its functional calls, which the error of no match names.
     kind, matches = _matcher(old)
     sites = dict(_outermost(model, matches))
     calls: tuple[FunctionalCall, ...] | None = None
@@ -130,12 +133,16 @@ def _replaced(model: nn.Module, old: Activation, new: Activation, example: Any) 
         raise ActlabError(
             f"the model is itself a {kind.__name__}: take actlab.create(NAME) in its place"
         )
+
+    # False also for a model without output tensors, in which a change of inputs cannot be seen.
     is_checked = example is not None and example_pass.check_in_place(model, sites, example)
 
     # Build all new modules before the model is changed.
     modules = {}
     for path, site in sites.items():
         modules[path] = _built_for(model, path, site, new, widths.get(path))
+
+    # What all modules of one builder share, neighbours share.
     for module, later in pairwise(modules.values()):
         fault = shared_parameter(module, later)
         if fault:

@@ -26,6 +26,7 @@ def smooth_mish(x: Tensor) -> Tensor:
 
 def smooth_tanh_gelu(x: Tensor) -> Tensor:
     """Return the tanh form of GELU, ½x(1 + tanh(√(2/π)(x + 0.044715x³)))."""
+    # The cube of a large x would overflow, and its derivatives would be nan
     near = F.hardtanh(x, -FLAT, FLAT)
     z = math.sqrt(2 / math.pi) * near * (1 + 0.044715 * near * near)
     return 0.5 * x * (1 + torch.tanh(z))
@@ -38,6 +39,7 @@ def differentiable(factory: Callable[..., nn.Module]) -> Callable[..., nn.Module
     """
 
     def smooth_factory(*width: int) -> nn.Module:
+        # A factory may take the width or not
         activation = factory(*width)
 
         # A user's activation may hold torch's modules.

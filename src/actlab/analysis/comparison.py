@@ -87,7 +87,7 @@ def _without_sentences(results: Results) -> StudyTable:
         versions={name: tuple(numbers) for name, numbers in versions.items()},
         hardware=tuple(hardware),
         published=study.published.get("source"),
-        cut=study.cut,
+        cut=study.other_length,
         samples=study.samples,
         tuned=tuple(study.select.tune),
         tried=bool(study.select.tune or study.tried),
@@ -169,7 +169,7 @@ def _row(
     study = results.study
 
     # Read the cells at the selected setting.
-    setting = selection.chosen(results, group)
+    setting = selection.selected_setting(results, group)
     missing = selection.missing_at(results, group)
     cells = [_cell(results, column, group, setting, missing) for column in columns]
 

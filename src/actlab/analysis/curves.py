@@ -53,7 +53,7 @@ def setting(results: Results, group: Group, fixed: Mapping[str, Any]) -> Setting
     candidates = fitting(group, fixed)
     if len(candidates) == 1:
         return candidates[0]
-    return selection.chosen(results, Group(group.point, candidates))
+    return selection.selected_setting(results, Group(group.point, candidates))
 
 
 def over_epochs(

@@ -69,6 +69,7 @@ class Flips:
 
         self.n = d.size
         self.total = float(scaled.sum())
+        # A and |F| of each pattern
         self.flipped, self.sizes = _subsets(tuple(scaled.tolist()))
         self.observed = int(d.size > EXACT)  # patterns in addition to the drawn ones
 
@@ -83,7 +84,9 @@ class Flips:
         flipped = self.flipped - shift * self.sizes
         tie = FLOATS * self.n * max(1.0, abs(shift))
 
-        # A pattern is extreme if one of its two sums is on the far side of 0.
+        # A pattern is extreme if its sum B - A is at least as far as the observed sum A + B.
+        # Two-sided: |B - A| >= |A + B| where A and B have opposite signs, or one is 0.
+        # Above: B - A >= A + B where A <= 0. Below: B - A <= A + B where A >= 0.
         if side == "both":
             unflipped = self.total - shift * self.n - flipped
             extreme = np.minimum(flipped, unflipped) <= tie

@@ -22,7 +22,7 @@ from actlab.studies.plan import Study
 from actlab.studies.study_folder import StudyFolder
 
 FILE = "looks.json"
-DECIDED = ("better", "worse", "equivalent", "undecided")
+FINAL = ("better", "worse", "equivalent", "undecided")  # outcomes that wait for no more runs
 _SEED = re.compile(r"-seed(\d+)-[^-]*$")  # in the name of a run
 _REMEDY = "delete it; verdicts are then not corrected for earlier looks"
 
@@ -44,8 +44,8 @@ def read(folder: StudyFolder) -> list[Look]:
 
 
 def record(folder: StudyFolder, outcomes: Iterable[str]) -> None:
-    """Record that verdicts on a study are about to be shown, if any of them is decided."""
-    if not any(outcome in DECIDED for outcome in outcomes):
+    """Record that verdicts on a study are about to be shown, if any of them is final."""
+    if not any(outcome in FINAL for outcome in outcomes):
         return
 
     with locks.alone(folder.path, locks.DECIDING):

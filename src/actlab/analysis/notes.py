@@ -201,7 +201,7 @@ def _published(study: Study) -> str:
 
     # A shorter run can be compared at an epoch only.
     text = f"Published: {study.published.get('source', 'source not given')}."
-    if study.cut:
+    if study.other_length:
         text += " Published values at the end of training are left out."
     return text
 
@@ -246,7 +246,7 @@ def _lacking(table: StudyTable, results: Results, number: int) -> list[str]:
     lacking = []
     for row, group in zip(table.rows, results.groups, strict=True):
         cell = row.columns[number]
-        setting = selection.chosen(results, group)
+        setting = selection.selected_setting(results, group)
         if setting is None:
             continue
         if cell.is_parameter and not cell.values:

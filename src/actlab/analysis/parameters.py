@@ -25,7 +25,7 @@ def lines(results: Results) -> list[str]:
     compare = results.study.compare
     settings: dict[str, list[Setting]] = {}
     for group in results.groups:
-        setting = selection.chosen(results, group)
+        setting = selection.selected_setting(results, group)
         if setting:
             name = results.text(compare, group.point.get(compare, ""))
             settings.setdefault(name, []).append(setting)

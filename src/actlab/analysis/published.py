@@ -25,7 +25,7 @@ def published_entry(study: Study, point: Point, column: Column) -> Mapping[str, 
     # stated epoch are.
     if study.samples:
         return None
-    if study.cut and not isinstance(column.at, int | float):
+    if study.other_length and not isinstance(column.at, int | float):
         return None
 
     # Find the entry that states most of the point.

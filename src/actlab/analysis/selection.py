@@ -37,7 +37,7 @@ def scores(results: Results, settings: Iterable[Setting]) -> list[float]:
     return medians
 
 
-def chosen(results: Results, group: Group) -> Setting | None:
+def selected_setting(results: Results, group: Group) -> Setting | None:
     """Return the setting with the best median of the selection metric; None if no run ended."""
     begun = []
     for setting in group.settings:
@@ -59,7 +59,7 @@ def chosen(results: Results, group: Group) -> Setting | None:
 def ended(results: Results) -> Iterator[tuple[Run, bool]]:
     """Yield the runs that have ended, by group, and whether each has the selected setting."""
     for group in results.groups:
-        selected = chosen(results, group)
+        selected = selected_setting(results, group)
         for setting in group.settings:
             for run in setting.runs:
                 if run.id in results.results:
@@ -107,7 +107,7 @@ def _earlier_choice(results: Results, before: Results, group: Group) -> Choice |
         return None
 
     # Other runs may have selected the setting.
-    selected = chosen(before, earlier)
+    selected = selected_setting(before, earlier)
     if not selected or selected.tuned != group.settings[0].tuned:
         return None
     stability = choice_at(before, earlier)
@@ -116,7 +116,7 @@ def _earlier_choice(results: Results, before: Results, group: Group) -> Choice |
 
     # Its median over fresh seeds replaces the estimate from the seeds that selected.
     elsewhere = None
-    setting = chosen(results, group)
+    setting = selected_setting(results, group)
     if setting:
         fresh = results.values(setting, selected_by(results.study))
         if fresh:

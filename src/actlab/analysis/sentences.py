@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from actlab.analysis.columns import Column, place, ratio_text
 from actlab.analysis.differences import Superiority
-from actlab.analysis.looks import DECIDED
+from actlab.analysis.looks import FINAL
 from actlab.analysis.power import MOST_PAIRS, detectable, pairs_to_detect
 from actlab.analysis.statistics import LEVEL, p_text
 from actlab.analysis.study_table import Cell, Correction, Outcome, Row
@@ -64,9 +64,9 @@ class Case(NamedTuple):
 
 
 def case_text(case: Case) -> str:
-    """Return a comparison in words: the verdict with its evidence, or why it is not decided yet."""
-    # A verdict with its evidence and notes
-    if case.outcome in DECIDED:
+    """Return a comparison in words: the verdict with its evidence, or why it is not final yet."""
+    # A verdict with its evidence and notes, each of which begins with a space
+    if case.outcome in FINAL:
         text = _sentence(case) + _disagreement(case.cell) + _chance(case)
         if case.outcome == "undecided":
             text += _outlook(case)
@@ -84,7 +84,7 @@ def case_text(case: Case) -> str:
 
 
 def brief(case: Case) -> tuple[str, str, str]:
-    """Return a decided comparison in few words: its verdict, its evidence, and its corrected p.
+    """Return a final comparison in few words: its verdict, its evidence, and its corrected p.
 
     The evidence is the mean difference with its interval, or how many runs failed if the
     probability decides. It is empty if all runs failed or are identical.

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from actlab.analysis.differences import Superiority
-from actlab.analysis.looks import DECIDED, factor
+from actlab.analysis.looks import FINAL, factor
 from actlab.analysis.power import pairs_to_detect
 from actlab.analysis.results import Results
 from actlab.analysis.sentences import (
@@ -80,7 +80,7 @@ def verdicts(table: StudyTable) -> list[Comparison]:
 
         # The cost of an activation follows its last comparison.
         is_last = number + 1 == len(all_cases) or all_cases[number + 1].row is not case.row
-        if case.outcome in DECIDED and is_last:
+        if case.outcome in FINAL and is_last:
             text += cost_text(case.row, case.reference)
 
         comparison = Comparison(
@@ -181,7 +181,7 @@ def advised(table: StudyTable) -> int | None:
 
 def _further_looks(table: StudyTable) -> int:
     """Return 1 if a verdict has been shown, because more seeds are another look then, else 0."""
-    return int(any(comparison.outcome in DECIDED for comparison in table.verdicts))
+    return int(any(comparison.outcome in FINAL for comparison in table.verdicts))
 
 
 def lines(table: StudyTable, results: Results) -> list[str]:
@@ -196,7 +196,7 @@ def lines(table: StudyTable, results: Results) -> list[str]:
     has_primary = any(comparison.family == "primary" for comparison in table.verdicts)
     sentences = []
     for comparison in table.verdicts:
-        if comparison.outcome in DECIDED:
+        if comparison.outcome in FINAL:
             sentence = comparison.text
             if has_primary and comparison.family == "secondary":
                 sentence = f"Secondary: {sentence}"

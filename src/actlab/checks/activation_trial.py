@@ -52,6 +52,7 @@ Sites = dict[int, Site]  # by id of the activation
 
 def prepare(runs: Sequence[Run]) -> None:
     """Prepare each dataset of some runs, with all threads."""
+    # Equal data are prepared once
     run_by_data = {canonical(run.config.get("data")): run for run in runs}
     for run in run_by_data.values():
         # Third-party data may raise anything, and again where a run is built.
@@ -86,6 +87,7 @@ def try_activations(
         signals.check()
         key = key_of(run)
         name = label(run.activation or "")
+        # Found before, perhaps by a process that the activation has ended
         if faults.get(key):
             continue
 
@@ -95,6 +97,7 @@ def try_activations(
         if isinstance(experiment, str):
             faults[key] = experiment
             continue
+        # Remembered, so that packing need not build the run again
         facts.of(run, experiment)
         facts.updates_of(run, experiment)
         if key in faults:
@@ -193,6 +196,7 @@ def fault_of(experiment: Experiment, name: str, batch: Batch | None = None) -> s
 
     Do not use the experiment afterwards: the trial adds hooks and gradients.
     """
+    # First, because it is no fault of an activation
     check_averaging(experiment.trainer)
 
     # Only tasks have activations that can be tried.
@@ -206,6 +210,7 @@ def fault_of(experiment: Experiment, name: str, batch: Batch | None = None) -> s
 def _fault_of(task: Task, batch: Batch) -> str | None:
     """Return what is wrong with the activations of a task, in one line."""
     names = {name for name, _ in task.network.named_parameters()}
+    # Copies from before the first call, to see which state a call makes
     uncalled = {id(activation): copied(activation) for activation in task.activations}
     sites: Sites = {}
     for activation in task.activations:
@@ -239,7 +244,8 @@ def _fault_of_gradients(task: Task, gradients: Sequence[Tensor]) -> str | None:
     if not all(gradient.isfinite().all() for gradient in gradients):
         return "has a non-finite gradient for finite inputs"
 
-    # Zero gradients at random inputs are no fault if the first weights learn.
+    # Zero gradients at random inputs are no fault if the first weights learn. Biases would learn
+    # without a gradient by the input.
     matrices = [parameter for parameter in task.network.parameters() if parameter.dim() > 1]
     if not matrices:
         return None
@@ -354,6 +360,7 @@ def _check_declared(activation: nn.Module, x: Tensor, output: Tensor) -> None:
             )
 
         if activations.is_elementwise(activation):
+            # Other values in the second slice would change the first one if samples were mixed
             stacked = activation.forward(torch.stack([x, 1 - x]))
             if stacked.dim() != x.dim() + 1 or not _agree(stacked[0], activation.forward(x)):
                 raise ActlabError(

@@ -112,6 +112,8 @@ def _notes_on_tests(results: Results, runs: Sequence[Run]) -> list[str]:
     # A third-party callback may evaluate them.
     for run in runs:
         callbacks = _callbacks(run.config)
+
+        # A callback that evaluates tests declares its splits
         if callbacks is None or any("test" in getattr(k, "splits", ()) for k in callbacks):
             return []
 
@@ -147,6 +149,7 @@ def _to_check(study: Study, stage: Stage) -> Study:
     """Return a stage with one seed and the first trials of its search."""
     search = stage.search
     if search is not None:
+        # Trials differ only in values of the same keys
         search = replace(search, trials=min(search.trials, CHECKED_TRIALS))
     return planned(study, replace(stage, seeds=stage.seeds[:1], search=search))
 
@@ -156,8 +159,11 @@ def _callbacks(config: Mapping[str, Any]) -> list[Any] | None:
     from actlab.config.signatures import locate
 
     callbacks = get_dotted(config, "trainer.callbacks") or ()
+
+    # Classes without arguments are named by their path alone
     paths = [str(class_of(callback)) for callback in as_list(callbacks)]
     for path in paths:
+        # A bare name may be a user's class
         if "." not in path or not _is_library_class(path):
             return None
     return [locate(path) for path in paths]
@@ -177,6 +183,7 @@ def _check_config(run: Run) -> None:
             name = in_full(run.activation)
             raise ActlabError(f"activation {name!r}: there is no file {source!r}")
     elif source:
+        # A user's module is not imported before its activation is tried
         package = source.partition(".")[0]
         if not _is_module(package):
             raise ActlabError(
@@ -259,7 +266,7 @@ def _has_penalty(config: Mapping[str, Any]) -> bool | None:
     from actlab.config.signatures import find
     from actlab.tasks.building import decouples
 
-    # By default the optimiser is torch's Adam.
+    # The default optimiser, torch's Adam, does not decouple decay, so that l2 is a penalty.
     optimizer = get_dotted(config, "model.optimizer")
     has_l2 = bool(get_dotted(config, "model.l2"))
     if not has_l2 or optimizer is None:

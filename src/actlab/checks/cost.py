@@ -79,6 +79,7 @@ def measure(
             other_models.add(model.__name__)
     built = _built(configs)
     if not built:
+        # Their updates may be anything that a LightningModule does
         names = ", ".join(sorted(other_models))
         reason = f"only a Trainer can run an update of {names}, which is no actlab.tasks.Task"
         print(f"costs are not measured: {reason}", flush=True)
@@ -145,6 +146,7 @@ def state_of_machine(trials: Iterable[TimedTask]) -> dict[str, float]:
         CPU also ``cpu_per_second``, the processor time of all threads per second of wall time,
         below 1 if other programs occupied the cores.
     """
+    # A reader sees whether times can be trusted
     state = {"load": os.getloadavg()[0], "cores": os.cpu_count() or 1}
 
     # Add up the timings on the CPU.
@@ -169,6 +171,7 @@ def _timed(
     # Each round times each point, so that a disturbance meets all points.
     start = time.monotonic()
     for number in range(rounds):
+        # At least two rounds, however slow
         if number > 1 and time.monotonic() - start > PATIENCE:
             break
         for point, experiment in built.items():
@@ -183,6 +186,7 @@ def _timed(
             except Exception as error:  # of third-party code; training reports it
                 check_device(error)
                 failed.add(point)
+                # An accident, such as too little memory, is not the activation's fault
                 if is_accident(error):
                     accidents[point] = described(error, 100)
 
@@ -221,6 +225,7 @@ class TimedTask:
         self._causes_clean_pass = (
             task.clean_training_loss and task.measures_all and not draws_otherwise
         )
+        # Timed separately, see `added`
         for _, hooks in self.seeded:
             hooks.detach()
 
@@ -248,6 +253,7 @@ class TimedTask:
             return {}
         seconds = in_parts(self.seconds)
         seconds_seeded = in_parts(self.seconds_seeded)
+        # Parts are compared in turn, so that a slow phase of the machine cancels
         differences = [a - b for a, b in zip(seconds_seeded, seconds, strict=True)]
         return {
             "seconds_added": min(self.seconds_seeded) - self.best,

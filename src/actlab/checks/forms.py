@@ -20,6 +20,7 @@ from actlab.tasks import Task
 def facts_of(experiment: Experiment) -> Facts:
     """Return the facts that a build shows."""
     task = experiment.task
+    # Members of other modules may differ in the seed only, and are not stacked
     names = task.stackable if isinstance(task, Task) else ()
     return Facts(
         stackable=(SEED, *(f"model.{name}" for name in names)),
@@ -91,13 +92,16 @@ def _reason_of_declarations(trainer: pl.Trainer, data: pl.LightningDataModule) -
             "TensorDataModule"
         )
 
-    # Callbacks and data declare that they support stacks.
+    # Callbacks declare that they support stacks. Lightning itself adds a ModelCheckpoint, exactly
+    # of this class; a subclass comes from the user.
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
         if type(callback) is not ModelCheckpoint and not getattr(callback, "stackable", False):
             return (
                 f"{type(callback).__name__} does not declare 'stackable = True', so it may not "
                 "support stacks"
             )
+
+    # Data declare that they make batches for several seeds.
     if not getattr(data, "stackable", False):
         return (
             f"{type(data).__name__} makes batches for one seed, not for several (or does not "

@@ -86,13 +86,14 @@ def measure(spec: Activation) -> Iterator[Property]:
 
 def _tried(name: str, function: Row, make: Make, x: Tensor) -> Property:
     """Return the row of a measurement, whatever the measurement raises."""
+    # A row that is not required is information, unless it shows a violation.
     required = name in REQUIRED
     ok = True if required else None
     try:
         with warnings.catch_warnings(), calling(), own_generators(0):
             warnings.simplefilter("ignore")  # of third-party code
             text = function(make, x)
-    except _OutcomeError as outcome:
+    except _OutcomeError as outcome:  # the measurement has ended the row itself
         text, ok = outcome.args
     except ActlabError as violation:
         text = str(violation)
@@ -104,7 +105,7 @@ def _tried(name: str, function: Row, make: Make, x: Tensor) -> Property:
 
 
 class _OutcomeError(Exception):
-    """Ends a row with a text and ``ok``: False for a violation, None if it cannot be measured."""
+    """Ends a row with its text and its `Property.ok`; None where the row cannot be measured."""
 
 
 def _require(holds: bool, text: str | None, ok: bool | None = False) -> None:

@@ -23,8 +23,9 @@ NAMES = (
 class Property(NamedTuple):
     """One row of the table.
 
-    ``ok`` is False if a requirement or an expectation is violated, and None for information.
-    Studies reject an activation that violates what is ``required``.
+    ``ok`` is False if a requirement or an expectation is violated, and None for information, such
+    as that a row cannot be measured. Studies reject an activation that violates what is
+    ``required``.
     """
 
     name: str

@@ -72,6 +72,7 @@ class _Watch(Checkpoint):
         self.states.append(_states(pl_module))
 
     def on_train_batch_start(self, *_: Any) -> None:
+        # A trial must not last as long as the training that it decides about
         if time.monotonic() - self._begun > PATIENCE:
             raise TimeoutError(f"its updates take more than {PATIENCE:.0f} s")
 
@@ -105,6 +106,7 @@ def _states(module: pl.LightningModule) -> list[dict[str, Tensor]]:
     for state in states:
         tensors = {}
         for name, value in state.items():
+            # Other entries, such as an extra state, cannot be compared
             if isinstance(value, Tensor):
                 tensors[name] = value.detach().clone()
         copies.append(tensors)
@@ -124,7 +126,7 @@ def difference(run: Run) -> str | None:
         with _trying("a stack"):
             alone = assemble([config], watch, Path(folder), stacked=False)
 
-            # Build the task once more, under a copy of the Trainer.
+            # Build the task once more, under a copy of the Trainer, which calls the copied watch.
             trainer, stack_watch = copy.deepcopy((alone.trainer, watch))
             (task,) = build_tasks([config], alone)
             second = Experiment(trainer, task, copy.copy(alone.data))
@@ -150,6 +152,7 @@ def dependence(runs: Sequence[Run], exact: bool) -> str | None:
     # A single run has a second one with another seed.
     configs = [_shortened(runs[0], **settings), _shortened(runs[-1], **settings)]
     if len(runs) == 1:
+        # Two members of one seed would hide a mix of random numbers
         set_dotted(configs[1], SEED, runs[0].seed + 1)
 
     # Train both together, then each alone.
@@ -205,6 +208,7 @@ def _train(experiment: Experiment, seed: int) -> None:
     trainer, task, data = experiment
     for name in ("batch_size", "eval_batch_size"):
         size: Any = getattr(data, name, SAMPLES)
+        # A few samples show a difference, and float64 takes time
         setattr(data, name, min(SAMPLES, size))
     seed_generators(seed)
     trainer.fit(task, datamodule=data)
@@ -217,6 +221,7 @@ def _compare(alone: _Watch, together: _Watch, r: int, close: float) -> str | Non
     if name:
         return f"initial weights differ from those of a run alone ({name})"
 
+    # Changes, because a small update is lost in the digits of a weight
     change_alone = _change(alone.states, 0)
     change_together = _change(together.states, r)
     name = _first_difference(change_alone, change_together, close)
@@ -234,6 +239,7 @@ def _compare(alone: _Watch, together: _Watch, r: int, close: float) -> str | Non
 def _first_difference_of_metrics(
     alone: Mapping[str, Tensor], member: Mapping[str, Tensor], close: float
 ) -> str | None:
+    # Sorted, so that the message does not depend on the order of logging
     for name in sorted(alone.keys() | member.keys()):
         if name not in member:
             return f"{name} is not recorded"

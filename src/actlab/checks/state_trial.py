@@ -45,6 +45,7 @@ def tried(run: Run, experiment: Experiment, batch: Batch | None) -> tuple[str | 
     if isinstance(experiment.task, Task):
         tasks: list[Any] = [*build_tasks([run.config] * 2, experiment)]
     else:
+        # Another module is built together with its Trainer
         tasks = [experiments.build(run.config).task for _ in range(2)]
     task, resumed = tasks
 

@@ -20,6 +20,7 @@ from actlab.reports import activation_figures, style
 def main(argv: Sequence[str]) -> None:
     """Print the table of activations, or plot them to the file given by ``--plot``."""
     args = parser().parse_args(argv)
+    # A picture replaces the table
     if args.plot is not None:
         path = Path(args.plot)
         if path.suffix not in (".png", ".svg"):
@@ -54,6 +55,7 @@ def activation_table() -> Table:
     Its columns: name, formula, parameters with defaults, stochastic or not, source.
     """
     table = Table("name", "formula", "parameters", "stochastic", "source", title="Activations")
+    # A name stays on one line, so that it can be copied
     table.columns[0].no_wrap = True
     for name in names():
         registered = entry(name)

@@ -80,6 +80,8 @@ def options_of(words: Sequence[str]) -> list[Option]:
                 f"unexpected argument {word!r}: write -c FILE for a config and --key VALUE for a "
                 "value"
             )
+
+        # ``--key=value``
         value = text if equals else None
         option = Option(name, value, shlex.quote(word))
 
@@ -133,6 +135,7 @@ class Words:
 
         # State the values of each source, later ones over earlier ones
         sources: dict[str, dict[str, Any]] = defaultdict(dict)
+        # The lowest source first
         for key, value in (base or {}).items():
             self._add(key, value, sources["the checkpoint"])
 
@@ -144,6 +147,7 @@ class Words:
                     content = _read_if_file(value, path.parent)
                     self._add(key, with_import_paths(content, key), sources[str(path)])
             elif not option.asks:
+                # Raises before any value is read
                 key = _key(option, command)
                 self._add(key, self._value_of(option), sources["the command line"])
 
@@ -160,6 +164,7 @@ class Words:
             raise ActlabError(
                 f"{option.name} is given before its class: give -c FILE or --{section} CLASS first"
             )
+        # A section may be a file: ``--model model.yaml``
         if not argument:
             value = _read_if_file(value, Path())
         return with_import_paths(value, key)
@@ -222,6 +227,7 @@ class Words:
 
     def _activation(self, key: str, value: Any) -> tuple[str, Any]:
         """Return the key and value of an activation as a whole, for a parameter of one too."""
+        # ``model.activation.alpha`` and ``model.init_args.activation.alpha`` mean the same
         parts = [part for part in key.split(".") if part != "init_args"]
         if parts[:2] != ["model", "activation"]:
             return key, value
@@ -246,6 +252,8 @@ def in_run_folder(value: Any) -> Any:
     """Return the value of ``trainer.logger`` with `RUN_FOLDER` for each required ``save_dir``."""
     if isinstance(value, list):
         return [in_run_folder(item) for item in value]
+
+    # A class path alone, or with arguments
     logger = {"class_path": value} if isinstance(value, str) else value
     if not isinstance(logger, dict) or not isinstance(logger.get("class_path"), str):
         return value
@@ -261,6 +269,7 @@ def in_run_folder(value: Any) -> Any:
     arguments = logger.get("init_args") or {}
     if not isinstance(arguments, dict):
         return value
+    # A stated folder wins
     return {**logger, "init_args": {"save_dir": RUN_FOLDER, **arguments}}
 
 
@@ -331,6 +340,7 @@ def _as_object(value: Any) -> dict[str, Any]:
 
 def _merged(before: Any, value: Any) -> Any:
     """Return a value over an earlier one; of objects, the arguments are merged."""
+    # Text over an object is the path of its new class
     if isinstance(before, dict) and "class_path" in before and isinstance(value, str):
         value = {"class_path": value}
     if not (isinstance(before, dict) and isinstance(value, Mapping) and OBJECT & before.keys()):

@@ -55,14 +55,19 @@ def main(argv: Sequence[str]) -> int:
         with Worker() as helper:
             helper.call(report, spec, on=lambda _, row: rows.append(row))
     except EndedError as ended:
+        # Before the required rows are measured, the activation cannot be judged at all
         if len(rows) < len(REQUIRED):
             raise ActlabError(untried(f"activation {label(spec)}", ended)) from ended
         _print(text, rows)
+
+        # The rows come in the order of `NAMES`, so this one was being measured
         missing = NAMES[len(rows)]
-        raise ActlabError(f"{missing!r} cannot be measured: the process {ended.how}") from ended
+        raise ActlabError(f"{missing!r} cannot be measured: the process {ended.ending}") from ended
 
     _print(text, rows)
     print(_NOTE)
+
+    # Only requirements decide about the exit code
     violated = [row.name for row in rows if row.required and row.ok is False]
     if violated:
         print(f"Studies reject this activation: {', '.join(violated)}.")
@@ -74,6 +79,7 @@ def _print(title: str, rows: Sequence[Property]) -> None:
     """Print the rows as a table, with a line below the requirements."""
     console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
     if not console.is_terminal:
+        # A pipe has no width to fit
         console.width = 160
 
     table = Table(

@@ -1,6 +1,7 @@
 """The commands of ``actlab``: the module of each, and how it is resumed."""
 
 FITS = ("fit", "validate", "test", "predict")
+# The module of a command is imported only when the command is run
 COMMANDS = {
     **dict.fromkeys(FITS, "actlab.cli.fit"),
     "study": "actlab.cli.study",
@@ -11,6 +12,7 @@ COMMANDS = {
     "activations": "actlab.cli.activations",
     "check": "actlab.cli.check",
 }
+# Their worker processes load torch, so the command itself need not
 WITH_WORKERS = ("study plan", "study run", "tune", "scoreboard", "check")
 # How commands are resumed after Ctrl-C; a fit says it itself, as only it knows its folder.
 RESUMED = dict.fromkeys(("study", "tune", "scoreboard"), "the same command resumes")

@@ -34,6 +34,8 @@ def main(argv: Sequence[str]) -> None:
 
     if args.name not in DATA:
         raise unknown("dataset", args.name, DATA)
+
+    # The only dataset that a user has to fetch; others come from the hub or need a licence
     if args.name == "twitter_pos":
         print(*twitter_pos.fetch(args.folder), sep="\n")
     else:
@@ -62,6 +64,7 @@ def parser() -> Parser:
     return top
 
 
+# Description of ``actlab data fetch``
 FETCH = "MNIST, CIFAR and WikiText are downloaded from the hub on first use by a run."
 _HUB = (
     "is downloaded from the hub on first use; or set data.dataset to a folder with its parquet "

@@ -92,19 +92,21 @@ def remaining(folder: StudyFolder, helper: Worker | Inline, rounds: int) -> floa
     study = folder.study
     stages = opening.opened(folder, store=False).stages
     current = stages[-1]
-    todo = [run.run for run in current.runs if not run.finished]
+    unfinished = [run_folder.run for run_folder in current.runs if not run_folder.finished]
     later_stages = study.stages[len(stages) :]
-    if not todo and not later_stages:
+    if not unfinished and not later_stages:
         return 0.0
 
-    timing = measure(current.study, todo or current.study.runs(), helper, rounds)
-    total = timing.seconds_of(todo)
+    # The times of this stage's grid points price the later stages, too
+    timing = measure(current.study, unfinished or current.study.runs(), helper, rounds)
+    total = timing.seconds_of(unfinished)
 
     # Later stages train one setting of each group, with their own seeds and length
     for stage in later_stages:
-        one_seed = replace(stage, seeds=stage.seeds[:1])
-        for group in groups(opening.grid_of(study, one_seed)):
-            total += timing.seconds_of(group.settings[0].runs[:1]) * len(stage.seeds)
+        with_one_seed = replace(stage, seeds=stage.seeds[:1])
+        for group in groups(opening.grid_of(study, with_one_seed)):
+            one_run = group.settings[0].runs[:1]
+            total += len(stage.seeds) * timing.seconds_of(one_run)
     return total
 
 

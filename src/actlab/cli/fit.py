@@ -155,6 +155,7 @@ def _help_words(options: Sequence[Option], command: str) -> list[str]:
         if not option.asks_help:
             continue
         section = option.name.removeprefix("--").removesuffix(".help")
+        # Help of the Trainer, or of a class that is named, needs no config
         if section not in sections.SECTIONS or option.value is not None:
             words.append(option.word)
             continue
@@ -176,6 +177,8 @@ def _print_form(options: Sequence[Option]) -> str | None:
     forms = _values(options, arguments.PRINT)
     if not forms:
         return None
+
+    # A repeated option is printed once, in the first form
     form = forms[0]
     if form not in ("", *SKIP_NULL):
         raise ActlabError(f"{arguments.PRINT}={form}: give no value, or {' or '.join(SKIP_NULL)}")
@@ -218,6 +221,7 @@ def continued(checkpoint: str, contents: Mapping[str, Any]) -> dict[str, Any]:
 
     It only keeps its last epoch.
     """
+    # A record of a checkpoint names no callbacks, so those that change training are missing
     callbacks = contents.get("callbacks") or ()
     kinds = {str(key).partition("{")[0] for key in callbacks}
     omitted = sorted(kinds & CHANGING)
@@ -227,6 +231,8 @@ def continued(checkpoint: str, contents: Mapping[str, Any]) -> dict[str, Any]:
             f"it, run actlab fit -c CONFIG --ckpt_path {checkpoint}",
             file=sys.stderr,
         )
+
+    # Without a config nothing says which epoch is best
     last = ModelCheckpoint(filename="last", save_on_train_epoch_end=True)
     return {"logger": False, "callbacks": [last]}
 

@@ -39,7 +39,7 @@ from actlab.experiments import ActlabCLI
 from actlab.runtime.signals import explained
 from actlab.storage import checkpoints
 from actlab.storage.contents import texts
-from actlab.storage.logger_ids import forget_id, has_id, id_in
+from actlab.storage.logger_ids import ensure_id, forget_id, has_id
 from actlab.storage.mappings import written
 
 # Commands that evaluate a fit, with the methods that they require of the model, and of the data or
@@ -114,10 +114,13 @@ class CommandLine(ActlabCLI):
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Link seed and shapes, and add the arguments and the help of the command."""
+        # The usual options first; jsonargparse lists all of them below
         parser.usage = fit_help.usage(self.command)
         for section in sections.SECTIONS:
             parser.link_arguments(sections.SEED, f"{section}.init_args.seed")
         self.link_shapes(parser)
+
+        # Arguments of the Trainer's method that the command passes itself are no options
         skipped: set[Any] = {*self.subcommands()[self.command], "ckpt_path"}
         parser.add_method_arguments(pl.Trainer, self.command, skip=skipped)
 
@@ -125,10 +128,10 @@ class CommandLine(ActlabCLI):
         """Parse the words; find the run's folder and its checkpoint."""
         # Parse the words, which import the classes of the config
         source = f"actlab {self.command}"
-        if self.given:
+        if self.stated:
             source = "the code of the config"
-        with one_line_errors(self.given):
-            metric_classes.check(self.given)  # before the parser, which does not name the metric
+        with one_line_errors(self.stated):
+            metric_classes.check(self.stated)  # before the parser, which does not name the metric
             with importing(source):
                 self.config = config = parser.parse_args(args)
 
@@ -141,7 +144,7 @@ class CommandLine(ActlabCLI):
         # Complete the sections
         for section in ("trainer", *sections.SECTIONS):
             values = config[section]
-            with_text(self.given.get(section), values, section, linked=sections.SHAPES)
+            with_text(self.stated.get(section), values, section, linked=sections.SHAPES)
             if section != "trainer":
                 complete(section, values)
 
@@ -178,14 +181,16 @@ class CommandLine(ActlabCLI):
 
     def plain_config(self) -> dict[str, Any]:
         """Return the resolved config, without seeds and shapes that the other values determine."""
-        config = record.as_given(self.config, sections.linked_shapes(self.given))
+        config = record.as_given(self.config, sections.linked_shapes(self.stated))
         for key in sections.MOVED:
+            # Keys of LightningCLI, null unless the config states them
             if key in config and config[key] is None:
                 del config[key]
         return config
 
     def _find_folder(self, root: Path, config: Mapping[str, Any]) -> None:
         """Find the run's folder below ``root``, and in it the checkpoint ``last`` or ``best``."""
+        # A path, ``last``, ``best``, a word of Lightning, or None
         path = self.keywords.get("ckpt_path")
         fits = self.command == "fit"
 
@@ -196,6 +201,7 @@ class CommandLine(ActlabCLI):
         else:
             self.folder = fit_folders.folder_for(root, fit_folders.name_of(config), path)
 
+        # These name a file in the folder that was found
         if path in ("last", "best"):
             checkpoint = fit_folders.checkpoint_in(self.folder, path, fits)
             self.keywords["ckpt_path"] = str(checkpoint)
@@ -204,12 +210,13 @@ class CommandLine(ActlabCLI):
 
     def _set_up_loggers(self, group: str, config: Mapping[str, Any]) -> None:
         """Set what the loggers of the config leave open, such as their folder and name."""
+        # A logger shows runs of one activation by its tag
         activation = (config["model"].get("init_args") or {}).get("activation")
         tags = None
         if activation:
             tags = [label(activation)[:64]]
 
-        directions = metric_classes.directions([self.given])
+        directions = metric_classes.directions([self.stated])
         settings = {
             "name": os.environ.get("WANDB_NAME", self.folder.name),
             "group": group,
@@ -223,6 +230,7 @@ class CommandLine(ActlabCLI):
         """Read the checkpoint, and compare its record with the config."""
         path = self.keywords.get("ckpt_path")
         if self.command != "fit" and path is None:
+            # Evaluating an untrained network is allowed, but rarely meant
             print("note: without --ckpt_path the network is untrained", file=sys.stderr)
         self.contents = self.contents or checkpoint_at(path)
         trained = self.contents.get(checkpoints.CONFIG)
@@ -234,17 +242,17 @@ class CommandLine(ActlabCLI):
 
         A fit that resumes requires the same code and data, too.
         """
-        trained = record.completed(trained, self.given["model"])
+        trained = record.completed(trained, self.stated["model"])
         fits = self.command == "fit"
 
         # Read the recorded model, which may only name code that the config names too
         try:
-            model = admitted(trained, "", user_texts=texts(self.given), only=("model",))
+            model = admitted(trained, "", user_texts=texts(self.stated), only=("model",))
         except UntrustedError as error:
-            value = get_dotted(dict(self.given), error.key)
+            value = get_dotted(dict(self.stated), error.key)
             raise self._difference(error.key, value, error.value, path) from error
         for shape in sections.SHAPES:
-            if not sections.gives(self.given, shape):
+            if not sections.gives(self.stated, shape):
                 model["model"]["init_args"].pop(shape, None)
 
         # Compare both with all defaults
@@ -274,6 +282,7 @@ class CommandLine(ActlabCLI):
 
     def _difference(self, key: str, value: Any, trained: Any, path: str) -> ActlabError:
         """Return the error for a value that differs from the checkpoint's."""
+        # An evaluation can take the value of the record
         remedy = f"omit {key} or -c"
         if self.command == "fit":
             remedy = f"give --{key} {trained}"
@@ -302,6 +311,7 @@ class CommandLine(ActlabCLI):
         writer = trainer.strategy.checkpoint_io
         if self.contents and isinstance(writer, checkpoints.AtomicCheckpointIO):
             writer.contents[self.keywords["ckpt_path"]] = self.contents
+        # The Trainer has them now, so that the memory can be freed
         self.contents = None
 
         # Write matrices and predictions
@@ -317,6 +327,7 @@ class CommandLine(ActlabCLI):
         """Run the command; no other process fits in the folder meanwhile."""
         method = getattr(self.trainer, self.command)
         run = partial(method, self.model, datamodule=self.datamodule)
+        # Only rank 0 locks and reports; evaluations write nothing that they could damage
         if self.command != "fit" or not self.trainer.is_global_zero:
             run(**self.keywords)
             return
@@ -396,6 +407,7 @@ class CommandLine(ActlabCLI):
     def _loads(self, loader: str) -> bool:
         """Return whether the data or the model have a loader, and actlab's data its samples."""
         data = self.datamodule
+        # Every TensorDataModule has the loader, but not every dataset has the split
         if isinstance(data, TensorDataModule) and not is_overridden(loader, data, TensorDataModule):
             return getattr(data, loader.removesuffix("_dataloader")) is not None
         return is_overridden(loader, data) or is_overridden(loader, self.model)
@@ -445,7 +457,7 @@ def set_up_loggers(loggers: Any, folder: Path, settings: Mapping[str, Any], fits
 
         # With the folder's id, a resumed fit and the evaluation of a fit continue its history.
         if (fits or has_id(folder)) and arguments.get("id", "") is None:
-            arguments.id = id_in(folder)
+            arguments.id = ensure_id(folder)
 
 
 def seed_of(value: Any) -> int:
@@ -454,6 +466,7 @@ def seed_of(value: Any) -> int:
     For ``true`` it is Lightning's choice, so that it can be recorded.
     """
     if value is True or str(value).lower() == "true":
+        # The variable is Lightning's
         value = os.environ.get("PL_GLOBAL_SEED", "0")
     return run_seed(value)
 

@@ -8,12 +8,14 @@ from textwrap import fill
 from actlab import activations
 from actlab.storage.resources import names_in
 
+# By command
 _SUMMARIES = {
     "fit": "Train one network.",
     "validate": "Evaluate a network on validation data.",
     "test": "Evaluate a network on test data.",
     "predict": "Write a table of predictions, one row per sample.",
 }
+# Printed before LightningCLI's own help
 _USAGE = """\
 actlab {command} -c CONFIG [--KEY VALUE …]
 

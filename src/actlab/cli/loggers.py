@@ -16,10 +16,11 @@ from actlab.config.class_paths import import_path
 from actlab.config.labels import label, printer
 from actlab.config.values import canonical
 from actlab.errors import ActlabError
-from actlab.storage.logger_ids import has_id, id_in
+from actlab.storage.logger_ids import ensure_id, has_id
 from actlab.studies.plan import Run
 from actlab.studies.study_folder import StudyFolder
 
+_LONGEST_TAG = 64  # characters, a limit of W&B
 NAMES = {
     "csv": "pytorch_lightning.loggers.CSVLogger",
     "tensorboard": "pytorch_lightning.loggers.TensorBoardLogger",
@@ -39,37 +40,40 @@ class Loggers:
     root: Path
     tags: tuple[str, ...]
     modes: Mapping[str, str]  # `min` or `max` by metric
-    # Of grid values whose labels are ambiguous, by `canonical`, such as `a.py:Name`
+    # Labels of grid values whose usual labels are equal, by `canonical`, such as `a.py:Name`
     texts: Mapping[str, str]
 
     def __call__(self, run: Run) -> Any:
         """Return the logger of a run."""
         from actlab.config.plain_values import plain
 
-        # Build the logger with the arguments that its class accepts
-        kind = pydoc.locate(self.path)
+        # The id file is made for every class, because it also marks the run as logged
+        activation_label = self._label(run.spelling)
         settings = {
             "save_dir": str(self.root),
             "name": run.id,
             "group": self.group,
-            "id": id_in(self.root / run.id),
-            "tags": [*self.tags, self._text("", run.spelling)[:64]],
+            "id": ensure_id(self.root / run.id),
+            "tags": [*self.tags, activation_label[:_LONGEST_TAG]],
             "job_type": "run",
             "modes": self.modes,
         }
+
+        # Build the logger with the arguments that its class names
+        kind = pydoc.locate(self.path)
         accepted = inspect.signature(kind).parameters  # type: ignore[arg-type]
         arguments = {key: value for key, value in settings.items() if key in accepted}
         logger = kind(**arguments)  # type: ignore[operator]
 
         # Log the config, the setting and the activation
         hyperparameters = plain(run.config)
-        hyperparameters["setting"] = run.point.in_words(text=self._text)
+        hyperparameters["setting"] = run.point.in_words(text=lambda _, value: self._label(value))
         if run.spelling:
-            hyperparameters["activation"] = self._text("", run.spelling)
+            hyperparameters["activation"] = activation_label
         logger.log_hyperparams(hyperparameters)
         return logger
 
-    def _text(self, key: str, value: Any) -> str:
+    def _label(self, value: Any) -> str:
         return self.texts.get(canonical(value)) or label(value)
 
 

@@ -84,6 +84,7 @@ class PredictionTable(BasePredictionWriter):
         if self.files is not None and batch_indices:
             files = [self.files[number] for number in table["index"]]
             table.insert(1, "file", files)
+        # In memory: a parquet file is written as a whole
         self.parts.append(table)
 
     def on_predict_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -123,6 +124,7 @@ def rows(
     parts: Mapping[str, Any] = {name: prediction}
     if isinstance(prediction, Mapping) and prediction:
         parts = prediction
+    # All parts must be as long as the first one
     leading = next(iter(parts.values()))
     for part in parts.values():
         _check_part(part, leading)

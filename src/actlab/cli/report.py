@@ -15,6 +15,7 @@ from actlab.scoreboard import studies_latex, studies_page, tables
 def main(argv: Sequence[str]) -> None:
     """Write the page that lists all studies, and print its path; or print a LaTeX table."""
     args = parser().parse_args(argv)
+    # A page has no title of the user's
     if args.title and not args.latex:
         raise ActlabError(
             f"--title {args.title}: is the title of a table of --latex: give --latex too"

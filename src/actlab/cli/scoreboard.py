@@ -84,11 +84,14 @@ def main(argv: Sequence[str]) -> int:
     args = parser().parse_args(argv)
     activations = [activation(text) for text in args.activations]
     reference = definition.load().reference
+    # The reference is on the scoreboard already
     if reference in activations:
         raise ActlabError(
             f"--activation {reference}: expected another activation than the reference of the "
             "scoreboard. Use another one."
         )
+
+    # Without an activation nothing is trained
     if not activations:
         show({}, args.runs_dir)
         return 0
@@ -110,6 +113,7 @@ def main(argv: Sequence[str]) -> int:
     if limit == 0:  # the estimate was all that was asked for
         return 0
     needed = {name: seconds[plan.study.name] / cores for name, plan in plans.items()}
+    # The time of the estimate itself counts, too
     elapsed = time.monotonic() - start
     check_minutes(limit, elapsed, needed)
 
@@ -118,6 +122,7 @@ def main(argv: Sequence[str]) -> int:
     late = []
     tables: dict[DataName, StudyTable] = {}
     for name, plan in plans.items():
+        # A later task may be shorter and still fit
         if time.monotonic() - start + needed[name] > limit:
             late.append(name)
             continue

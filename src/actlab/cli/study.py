@@ -78,6 +78,7 @@ def parser() -> Parser:
     """Return the argument parser of ``actlab study``."""
     top = Parser(prog="actlab study", description="Plan, run and compare the runs of a study file.")
     commands = top.add_subparsers(dest="command", required=True, metavar="|".join(COMMANDS))
+    # Help texts of the commands are also their descriptions
     subs = {}
     for name, text in COMMANDS.items():
         subs[name] = commands.add_parser(name, help=text, description=text, examples=EXAMPLES[name])
@@ -175,7 +176,10 @@ def _folder_of(args: Namespace) -> StudyFolder:
     # Read the changes
     settings = [*args.overrides]
     if args.seeds is not None:
+        # As the last item, so that --seeds overrides --set seeds=…
         settings.append(f"seeds={args.seeds}")
+
+    # A word may be YAML, a path or a name
     added = [activation(text) for text in args.activations]
     reference = args.reference and activation(args.reference)
 
@@ -226,6 +230,7 @@ def _show(folder: StudyFolder, args: Namespace) -> None:
     else:
         study_output.show(table_of(stages[-1]), args.form)
 
+    # On standard error, because the table may be piped into a file
     ignored_runs = ignored([stage.folder for stage in stages])
     if ignored_runs:
         print(f"note: {ignored_runs}", file=sys.stderr)
@@ -237,6 +242,7 @@ def loaded(folder: StudyFolder, stage: str | None) -> list[Results]:
     Raises:
         ActlabError: the stage is a search, whose trials have no table, or nothing is compared.
     """
+    # Trials compare nothing
     if _searches(folder, stage):
         raise ActlabError(
             f"--stage {stage}: expected a stage that compares, got a search. A run prints its "
@@ -283,19 +289,21 @@ def run_and_show(folder: StudyFolder, args: Namespace, argv: Sequence[str]) -> i
         failed = run(folder, engine, args.stage)
     exit_code = 1 if failed else 0
 
-    # A search has no table, and a shard has a part of the runs
-    if _searches(folder, args.stage):  # whose trials have been printed
+    # A search has no table, and its trials have been printed; a shard has a part of the runs
+    if _searches(folder, args.stage):
         print("the same command without --stage compares what the search selected")
         return exit_code
     if args.shard is not None:
         print("costs and tables: start the study without --shard when all shards have ended")
         return exit_code
 
+    # Processes of one study may end at the same time: one writes, the others wait
     with locks.alone(folder.path, locks.WRITING):
         # Print the verdict and the table
         stages = loaded(folder, args.stage)
         results = stages[-1]
         table = table_of(results)
+        # Recorded before it is printed, so that no verdict is seen without a record
         study_verdicts.record_look(results.folder, table)
         study_output.show_summary(table, results)
         if loggers:
@@ -313,7 +321,8 @@ def run_and_show(folder: StudyFolder, args: Namespace, argv: Sequence[str]) -> i
             study_output.store(stages, table, path)
         study_output.show_files(path)
 
-        # Suggest a number of seeds for activations of the command line
+        # Suggest a number of seeds for activations of the command line, if the user did not state
+        # seeds, in a study whose seeds are not divided between stages, and if no run failed
         if args.activations and args.seeds is None and not folder.study.stages and not failed:
             study_verdicts.suggest(results, table, ["study", *argv], args.reference)
     return exit_code
@@ -321,6 +330,7 @@ def run_and_show(folder: StudyFolder, args: Namespace, argv: Sequence[str]) -> i
 
 def _machines(args: Namespace) -> AbstractContextManager[Cluster | None]:
     """Return a block in which a Ray cluster is connected, if the arguments name one."""
+    # Only stated options, so that `Options` has the defaults
     reserved = {}
     for name in ("cpus", "gpus"):
         value = getattr(args, name)

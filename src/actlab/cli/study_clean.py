@@ -32,6 +32,7 @@ def clean(folder: StudyFolder, everything: bool, confirmed: bool, command: str) 
     """
     root = folder.path
     stages = opening.opened(folder, store=False).stages
+    # A folder of another name is the user's own
     stored_runs = set()
     for config in root.glob("[!.]*/config.yaml"):
         name = config.parent.name
@@ -85,6 +86,8 @@ def _unneeded(
                 "plan, or one of its stages has not opened: run the study first, or give the "
                 "--set, --seeds and --activation of the command that trained them"
             )
+
+        # Their stacks stay, too
         needed |= current
         unplanned -= current
 
@@ -119,6 +122,7 @@ def _delete(paths: Iterable[Path], root: Path, runs: Iterable[str]) -> None:
                 with suppress(FileNotFoundError):
                     path.replace(trash / str(number))
 
+    # Only locks are left
     if all(path.name == locks.FOLDER for path in root.iterdir()):
         remove(root)
 
@@ -130,5 +134,6 @@ def _size(paths: Iterable[Path]) -> str:
         for file in (path, *path.rglob("*")):
             with suppress(OSError):  # deleted meanwhile
                 if not file.is_dir():
+                    # Links may lead out of the folder
                     size += file.lstat().st_size  # links are not followed
     return decimal(size)

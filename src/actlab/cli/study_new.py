@@ -35,6 +35,7 @@ def write(path: Path, study: str | None) -> None:
     text = re.sub(r"\.\./(\w+)\.yaml", r"\1", text)
 
     try:
+        # "x" never overwrites a file
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError as error:

@@ -23,11 +23,13 @@ def add_study_options(sub: ArgumentParser) -> _ActionsContainer:
     sub.add_argument(
         "file", metavar="FILE", help="a study file, or the name of a study that ships with actlab"
     )
+    # Its own heading in the help, which other functions add to
     comparison = sub.add_argument_group("what to compare")
     comparison.add_argument(
         "--smoke", action="store_true", help="run on samples, in seconds; writes runs/FILE-smoke"
     )
     comparison.add_argument(
+        # One option for every key, so that a command can repeat any difference from the file
         "--set",
         action="append",
         default=[],
@@ -134,7 +136,7 @@ def add_run_options(sub: ArgumentParser) -> None:
     )
     machines.add_argument(
         "--shard",
-        type=shard,
+        type=shard,  # an error of it is one line
         metavar="I/N",
         help="train jobs I, I+N, … only, without locks: for N starts on a folder where locks do "
         "not work",
@@ -163,6 +165,8 @@ def add_run_options(sub: ArgumentParser) -> None:
 def shard(text: str) -> Shard:
     """Return a share of the jobs from ``I/N``."""
     index, slash, number = text.partition("/")
+
+    # Shards count from 0
     if not (slash and index.isdecimal() and number.isdecimal() and int(index) < int(number)):
         raise ActlabError(
             f"--shard {text}: give I/N with whole numbers, I from 0 to N-1, such as 0/4"
@@ -175,7 +179,7 @@ def add_paper_options(sub: ArgumentParser) -> None:
     sub.add_argument(
         "--paper",
         type=int,
-        choices=(1, 2),
+        choices=(1, 2),  # columns of text on a page
         help="also write figures as PDF for a paper, 1 or 2 columns wide (3.25 or 6.75 inches), "
         "without title",
     )
@@ -185,12 +189,14 @@ def add_paper_options(sub: ArgumentParser) -> None:
 def paper_of(args: Namespace) -> Paper | None:
     """Return the width and font of figures for a paper; None without ``--paper``."""
     if args.paper is None:
+        # --font alone would change nothing
         if args.font:
             raise ActlabError(
                 f"--font {args.font} is of figures for a paper: give --paper 1 or --paper 2 too"
             )
         return None
 
+    # Imported lazily: loads matplotlib
     from actlab.reports.style import Paper
 
     return Paper(args.paper, args.font or "sans")

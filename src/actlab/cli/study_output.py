@@ -39,6 +39,7 @@ def show_values(results: Results) -> None:
 def folder_of(folder: StudyFolder, stage: str | None) -> Path:
     """Return the folder for table, figures and page; an earlier stage has its own subfolder."""
     stages = folder.study.stages
+    # The last stage is the comparison, for which people look in the folder itself
     if stage is None or stage == stages[-1].name:
         return folder.path
     return folder.path / stage
@@ -84,6 +85,7 @@ def draw_for_paper(results: Results, folder: Path, paper: Paper) -> None:
     """
     from actlab.reports import figures, plots, style
 
+    # A journal sets captions itself, so that they are printed, not drawn
     captions = {plot.name: plot.caption for plot in plots.read(results)}
     drawn = figures.draw(results.with_rows(), paper)
     for name, figure in drawn.items():

@@ -57,6 +57,7 @@ def _print_time(study: Study, todo: Sequence[Run]) -> None:
     """Time updates of a study, and print how long its unfinished runs take."""
     from actlab.engines.workers import Worker
 
+    # A worker loads torch, which the listing of runs does without
     try:
         with Worker() as helper:
             timing = estimates.measure(study, todo, helper, rounds=8)
@@ -74,6 +75,7 @@ def states_of(stages: Sequence[StudyFolder]) -> dict[str, State]:
         for run in stage.runs:
             states[run.id] = run.state
 
+    # A lock tells a run in training from one whose process was killed
     for name, state in states.items():
         if state.kind in (STARTED, WAITING) and is_held(stages[0].path, name):
             states[name] = State(RUNNING)
@@ -84,6 +86,7 @@ def unopened(opened: opening.Opened) -> list[str]:
     """Return lines about stages that have not opened, and about finished runs of such a stage."""
     lines = []
     for stage in opened.folder.study.stages[len(opened.stages) :]:
+        # It has a run for each grid point and seed, whatever settings are selected
         points = plural(len(opened.stages[0].groups), "grid point")
         seeds = plural(len(stage.seeds), "seed")
         lines.append(f"then stage {stage.name}: {points} at selected settings × {seeds}")
@@ -138,6 +141,7 @@ def show_status(folder: StudyFolder, command: str, stage_name: str | None = None
 
 def _next(kinds: Mapping[str, int], waits_for_stage: bool, command: str) -> str:
     """Return what to do next: ``command`` trains unfinished runs and measures what is missing."""
+    # The first state below decides, from the most urgent one
     if kinds[RUNNING]:
         return f"wait for {plural(kinds[RUNNING], 'run')} in training"
     unfinished = kinds[STARTED] + kinds[WAITING]

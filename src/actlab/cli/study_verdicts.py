@@ -20,6 +20,7 @@ def detection(folder: StudyFolder, stage: str | None, size: float) -> list[str]:
     """Return how many pairs a difference needs, a line for each verdict; see `verdict.needs`."""
     if not 0 < size < math.inf:
         raise ActlabError(f"--detect {size}: give a size above 0, such as 0.2")
+    # The pairs so far tell the spread, without which no number of seeds can be told
     table = table_of(opening.load(folder, stage)[-1])
     lines = verdict.needs(table, size)
     if not lines:

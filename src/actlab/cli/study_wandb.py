@@ -21,6 +21,7 @@ def publish(results: Results, table: StudyTable, folder: Path, written: Iterable
         folder: folder of table and figures, of a stage or of the whole study.
         written: the files of the study, whose PNG figures are logged.
     """
+    # Imported lazily: loads matplotlib and wandb
     from actlab.reports import activation_figures, style, tables, wandb
 
     # Draw the activations
@@ -34,6 +35,7 @@ def publish(results: Results, table: StudyTable, folder: Path, written: Iterable
     # Log table and figures
     pictures = [path for path in written if path.suffix == ".png"]
     pictures.append(picture)
+    # The names of an earlier stage get its name
     stage = "" if folder == results.root else folder.name
     head, body = tables.grid(table)
     wandb.publish(results.study, folder, pictures, head, body, stage=stage)

@@ -27,6 +27,7 @@ from actlab.studies.spaces import FORMS
 from actlab.studies.study_folder import StudyFolder
 
 TRIALS = 20
+# Seeds of the comparison if the user does not state any
 FRESH = "15"
 # First fresh seed if only their number is given, unless the search uses higher seeds.
 FIRST_FRESH = 100
@@ -125,6 +126,7 @@ def planned(args: Namespace, tuned: Any, as_given: bool) -> Study:
     source = config_file(args.file, "configs/studies", piped=True)
     mapping = read_mapping(source, piped=True)
     file = schema.without_stages(schema.checked(mapping, source))
+    # The file is written, and so can be read, published and run again
     path = args.runs_dir / f"{source.stem}-tuned.yaml"
     write_atomically(path, written(_searching(file, source, args, tuned, as_given)))
 
@@ -146,6 +148,8 @@ def _searching(
     """Return a study file that searches settings of two activations, and then compares them."""
     compare = _compared_key(file, source, args)
     file, length = overridden(file, source, args.overrides)
+
+    # `_compared_key` has rejected a list of grids
     grid = file.grid if isinstance(file.grid, dict) else {}
 
     # Separate arguments of the activation from config keys
@@ -153,6 +157,7 @@ def _searching(
     arguments = {}
     search: dict[str, Any] = {}
     for name, values in spaces.items():
+        # Config keys have a dot, arguments of an activation have none
         if "." in name:
             search[name] = values
         else:
@@ -169,6 +174,7 @@ def _searching(
             raise ActlabError(
                 f"{label(tuned)} is also the reference: give another one with --reference"
             )
+        # Then its default arguments are the reference, tried as they are
         activations = [tuned]
     if arguments:
         search[in_full(tuned)] = arguments
@@ -224,6 +230,7 @@ def _compared_key(file: schema.File, source: Path, args: Namespace) -> str:
         )
     (key,) = keys
 
+    # The grid would have other activations than the search
     for override in args.overrides:
         if override.partition("=")[0].strip() == key:
             raise ActlabError(

@@ -62,6 +62,7 @@ def import_path(text: str) -> str | None:
     source, colon, name = text.rpartition(":")
     module = source
     if source.endswith(".py"):
+        # Relative to the current folder, from which classes are imported
         file = Path(os.path.relpath(resolved(source)))
         module = ".".join(file.with_suffix("").parts)
     dotted = f"{module}.{name}"
@@ -87,6 +88,7 @@ def with_import_paths(value: Any, key: str = "") -> Any:
         changed = {}
         for name, inner in value.items():
             if isinstance(inner, str | Mapping | list | tuple):
+                # ``init_args`` is not a part of dotted keys
                 inner_key = key
                 if name != "init_args":
                     inner_key = f"{key}.{name}".removeprefix(".")

@@ -82,6 +82,7 @@ _NULLS = {"check_val_every_n_epoch"}  # arguments for which null differs from th
 def identity_of(counts: Mapping[str, Any], sources: Mapping[str, str]) -> str:
     """Return the SHA-256 of what counts of a complete config, and of the files that it names."""
     parts = [NUMERICS, counts, sorted(set(sources.values()))]
+    # Another class may depend on more of actlab's code than our tasks do
     if not is_of_actlab(counts):
         parts.append(NUMERICS_OF_OTHERS)
     if get_dotted(dict(counts), KEY):
@@ -94,6 +95,7 @@ def identity_of(counts: Mapping[str, Any], sources: Mapping[str, str]) -> str:
 def is_of_actlab(config: Mapping[str, Any]) -> bool:
     """Return whether model and data are of classes in `ACTLAB`, by import path or bare name."""
     for section, classes in ACTLAB.items():
+        # A bare name ends every import path of its class
         ending = f".{class_of(config.get(section))}"
         if not [name for name in classes if f".{name}".endswith(ending)]:
             return False
@@ -117,8 +119,10 @@ def counted(config: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str, 
         trainer = _without(trainer, left_out)
         for key, value in [*trainer.items()]:
             if value is None and key not in _NULLS:
+                # Null is the Trainer's default, and the same as leaving the key out
                 del trainer[key]
             if key in BATCHES and type(value) is int and value == 1:
+                # A limit of 1 is a batch, of 1.0 all of them; numbers would be equal below
                 trainer[key] = "one batch"
 
     counts = {**config, "data": data, "trainer": trainer}
@@ -148,6 +152,7 @@ def _without(values: Any, keys: set[str]) -> Any:
 def _canonical(value: Any, sources: Mapping[str, str]) -> Any:
     """Return a value in canonical form: 1 equals 1.0, text stays text, a path is a digest."""
     if isinstance(value, str) and value in sources:
+        # The digest replaces the path: moved files and data are the same
         file, _, name = value.rpartition(":")
         if contents.module_of(value):
             name = value

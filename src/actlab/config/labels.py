@@ -82,6 +82,7 @@ def printer(values: Iterable[Any]) -> Callable[[Any], str]:
     """
     texts_by_label: dict[str, set[str]] = {}
     for value in values:
+        # Values that differ only in spelling have one full text
         texts = texts_by_label.setdefault(label(value), set())
         texts.add(in_full(value))
 

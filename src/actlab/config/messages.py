@@ -102,15 +102,17 @@ def mistake(
     Classes that the value names are looked into, by their signatures. ``owner`` takes the value as
     an argument; the arguments ``passed`` of the value's own class come from elsewhere.
     """
-    bases, options = tuple(classes_in(annotation)), kinds(annotation)
+    classes = tuple(classes_in(annotation))  # of objects, also those that a factory returns
+    accepted_types = kinds(annotation)
 
-    # An object
-    if isinstance(value, str) and bases and not options & {str, int, float, Any}:
+    # Text names a class only where no plain value could be meant; a number may be text: ``"1e-3"``
+    could_be_plain = accepted_types & {str, int, float, Any}
+    if isinstance(value, str) and classes and not could_be_plain:
         value = {"class_path": value}
-    if isinstance(value, Mapping) and "class_path" in value and bases:
+    if isinstance(value, Mapping) and "class_path" in value and classes:
         return _mistake_in_object(value, annotation, location, passed)
 
-    # A container of objects
+    # The objects in a container; the container itself is checked below
     inner = inner_type(annotation)
     if any(classes_in(inner)):
         for key, item in _items(value, location):
@@ -120,9 +122,9 @@ def mistake(
                     return error
 
     # A plain value
-    if Any in options or _is_accepted(value, annotation):
+    if Any in accepted_types or _is_accepted(value, annotation):
         return None
-    if isinstance(value, Mapping) and bases:
+    if isinstance(value, Mapping) and classes:
         return ActlabError(
             f"{location} has arguments but no class: give its class path first, as "
             "{class_path: …, init_args: …}"
@@ -158,8 +160,10 @@ def _is_accepted(value: Any, annotation: Any) -> bool:
     try:
         parser.add_argument("--value", type=annotation)
         parser.parse_object({"value": copy.deepcopy(value)})  # which it changes
-    except (ArgumentError, ValueError) as error:
-        return isinstance(error, ValueError)  # an annotation that the parser ignores
+    except ArgumentError:
+        return False
+    except ValueError:  # the parser cannot check this annotation
+        return True
     return True
 
 
@@ -177,15 +181,15 @@ def _mistake_in_object(
     if not isinstance(arguments, Mapping):
         return ActlabError(f"{location}.init_args {arguments!r}: give a mapping of names to values")
 
-    bases = tuple(classes_in(annotation))
+    classes = tuple(classes_in(annotation))
     try:
-        owner = find(path, bases, location)
+        owner = find(path, classes, location)
     except ActlabError as error:
         return error
 
-    # A factory gets its first arguments from its caller
-    for option in filter(is_callable, kinds(annotation)):
-        arguments_passed = next(iter(get_args(option)), None)
+    # A factory gets its first arguments from its caller: ``Callable[[int], Module]`` gets one
+    for factory in filter(is_callable, kinds(annotation)):
+        arguments_passed = next(iter(get_args(factory)), None)
         if isinstance(arguments_passed, list):
             number = len(arguments_passed)
             names = parameters(module_class(owner, number)) or ()

@@ -24,6 +24,7 @@ def directions(configs: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     modes: dict[str, str] = {}
     for config in configs:
         for name, value in _stated(config).items():
+            # A class of another package is not imported, so it has no direction
             metric = None
             if str(class_of(value)).partition(".")[0] == _PACKAGE:
                 metric = _built(name, json.dumps(value, default=str))
@@ -73,6 +74,7 @@ def _built(name: str, text: str) -> Any:
     from actlab.config import messages
     from actlab.config.signatures import locate
 
+    # The text is the key of the cache; mappings cannot be hashed
     key, value = f"{KEY}.{name}", parse(text)
     if not isinstance(value, str | dict):
         raise ActlabError(f"{key} {value!r}: give a class_path with its init_args")

@@ -78,7 +78,7 @@ def mode_of(metric: str, modes: Mapping[str, str] | None = None) -> str:
         if mode:
             return mode
 
-    # The last word of the name
+    # The last word of the name, in lower case: ``val_acc``, ``val_BinaryF1Score``
     words = _WORDS.split(_OF_LIGHTNING.sub("", metric.lower()))
     word = _OF_CLASS.sub("", words[-1])
     if word in _LOW or measured.endswith("bits_per_byte") or metric.startswith(_PLAIN):
@@ -98,6 +98,7 @@ def quantity(metric: str) -> str:
     """
     last = _OF_LIGHTNING.sub("", metric).rpartition("/")[2]
     loop, *words = _WORDS.split(last, maxsplit=1)
+    # ``val_f1`` without a slash has its loop as the first word
     if words and loop in LOOPS:
         return words[0]
     return last

@@ -25,6 +25,7 @@ def set_dotted(config: dict[str, Any], key: str, value: Any) -> None:
     *path, last = key.split(".")
     node = config
     for part in path:
+        # Mappings on the way are created
         node = inside(node, part).setdefault(part, {})
         if not isinstance(node, dict):
             held = f"{part!r} holds the value {node!r}, not a mapping"
@@ -51,6 +52,7 @@ def inside(node: dict[str, Any], key: str) -> dict[str, Any]:
 
     Arguments that are absent are created.
     """
+    # Keys next to ``class_path``, or a plain mapping
     if key in SPEC or not OBJECT & node.keys():
         return node
     arguments = node.get("init_args")

@@ -68,9 +68,9 @@ class Arguments(NamedTuple):
     """Arguments of a class.
 
     Attributes:
-        plain: those that are plain values.
-        objects: names of the others.
-        complete: all, with defaults; objects as text.
+        plain: the arguments that are plain values, by name.
+        objects: the names of all other arguments.
+        complete: all arguments with defaults, by name; objects as text.
     """
 
     plain: dict[str, Any]

@@ -74,18 +74,22 @@ def of_task(kind: type, stated: Arguments, seed: int) -> Record:
 
 def with_arguments(recorded: Values, stated: Arguments, seed: int) -> Record:
     """Return a record with some of the model's arguments replaced."""
-    # Objects are missing, other arguments are recorded
-    missing = [name for name in missing_in(recorded) if name not in stated.plain]
-    missing = [*dict.fromkeys(missing + stated.objects)]
+    # Of an argument that is an object, a record has only the name
+    names_of_objects = [name for name in missing_in(recorded) if name not in stated.plain]
+    for name in stated.objects:
+        if name not in names_of_objects:
+            names_of_objects.append(name)
+
+    # Replace the plain arguments; the seed is recorded outside the model
     arguments = {**(recorded["model"].get("init_args") or {}), **stated.plain}
-    for name in ("seed", *missing):
+    for name in ("seed", *names_of_objects):
         arguments.pop(name, None)
 
     model = {**recorded["model"], "init_args": arguments}
     changed = {**recorded, SEED: seed, "model": model}
     changed.pop(MISSING, None)
-    if missing:
-        changed[MISSING] = missing
+    if names_of_objects:
+        changed[MISSING] = names_of_objects
     return changed
 
 

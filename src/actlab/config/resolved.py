@@ -56,6 +56,7 @@ def section(name: str, value: Any, elsewhere: tuple[str, ...] = ()) -> Namespace
         # The parser replaces values in a config by its own objects, and may import the classes
         with importing(f"the code of {name}"):
             parsed = parser.parse_object({name: copy.deepcopy(value)})[name]
+        # In place, because `_stored` returns this list again
         stored[:] = with_text(value, parsed, name), [*map(imported, names)]
 
     copied: Namespace = copy.deepcopy(stored[0])
@@ -98,6 +99,7 @@ def with_text(
     if isinstance(stated, date) and isinstance(parsed, str):
         if Any in allowed:
             return stated
+        # YAML read the date, which jsonargparse turned into text
         name = location.rpartition(".")[2]
         message = f"{location} {stated} is a date, but text is expected"
         raise ActlabError(f'{message}. Put text in quotes: {name}: "{stated}"')
@@ -113,6 +115,7 @@ def with_text(
 
 def _set_arguments(stated: Values, parsed: Namespace, location: str, linked: Sequence[str]) -> None:
     path = parsed.get("class_path")
+    # An object; its class decides about its arguments
     if path:
         owner = locate(path)
         stated = stated.get("init_args") or {}
@@ -163,6 +166,7 @@ def complete(name: str, parsed: Namespace) -> type:
     if name == "model":
         activation = parsed.get("init_args.activation")
         if isinstance(activation, str | dict) and takes_activation_name(kind):
+            # One spelling for equal activations, in records and identities
             parsed["init_args.activation"] = Spec.of(activation).plain
     elif getattr(kind, "sample_replaces_dataset", False) and parsed.init_args.get("sample"):
         parsed["init_args.dataset"] = None  # of an earlier place, such as the default of a config
@@ -171,6 +175,7 @@ def complete(name: str, parsed: Namespace) -> type:
 
 def run_seed(value: bool | int | str) -> int:
     """Return the seed of a run as an integer: with Lightning's True a run could not be repeated."""
+    # From the command line or an environment variable
     if isinstance(value, str) and value.isdecimal():
         value = int(value)
     if type(value) is not int or not 0 <= value < 2**32:
@@ -193,6 +198,7 @@ def parser_of(*names: str, elsewhere: tuple[str, ...] = ()) -> LightningArgument
 
 
 def _key(name: str, value: Any, elsewhere: tuple[str, ...], words: Sequence[str]) -> str | None:
+    # The content of a file may change between two calls
     files = [text for text in words if text.endswith(FILES)]
     if files:  # the parser reads them
         return None

@@ -41,6 +41,7 @@ def top_level(command: str | None = None) -> tuple[str, ...]:
 def arguments_of(command: str) -> tuple[str, ...]:
     """Return the text and boolean arguments of a command, such as ``ckpt_path`` and ``verbose``."""
     skipped = {"self", *LightningCLI.subcommands()[command]}
+    # Read from Lightning, whose versions differ
     taken = inspect.signature(getattr(pl.Trainer, command)).parameters
     return tuple(key for key in taken if key not in skipped)
 
@@ -89,6 +90,7 @@ def _check_section(config: Mapping[str, Any], section: str) -> None:
         message = (
             f"no {section} is given: name its class in a config (-c FILE) or as --{section} CLASS"
         )
+        # Users of Lightning may expect the module's own loaders to do
         if section == "data":
             message += ". Move a module's own data loaders into a LightningDataModule"
         raise ActlabError(message)
@@ -132,6 +134,7 @@ def gives(config: Mapping[str, Any], name: str) -> bool:
 
 def class_at(config: Mapping[str, Any], key: str) -> Any:
     """Return the class that a config names at a dotted key, or None if it cannot be found."""
+    # A file is read later, by the parser
     path = class_of(get_dotted(dict(config), key))
     if not isinstance(path, str) or _is_file(path):
         return None

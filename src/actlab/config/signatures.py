@@ -222,7 +222,7 @@ class Taken(NamedTuple):
 def kinds(annotation: Any) -> set[Any]:
     """Return the types that an annotation allows; a literal counts as the type of its values.
 
-    Any stands for an annotation that is missing or cannot be evaluated.
+    Any stands for an annotation that is missing or cannot be evaluated, and for ``object``.
 
     >>> kinds(str | None) == {str, type(None)}, kinds(Literal["a", 1]) == {str, int}
     (True, True)
@@ -321,6 +321,7 @@ def takes_activation_name(owner: Any) -> bool:
     if not inspect.isclass(owner):
         return False
     task: Callable[..., Any] = owner
+    # By its annotation: tasks declare ``str | dict``
     argument = (parameters(task) or {}).get("activation")
     if argument is None:
         return False
@@ -427,6 +428,7 @@ def find(path: str, kinds: tuple[type, ...], location: str) -> Any:
 
 def _descendants(kinds: Iterable[type]) -> Iterator[type]:
     for kind in kinds:
+        # Private modules and classes are left out
         if "._" not in f"{kind.__module__}.{kind.__name__}":
             yield kind
         yield from _descendants(type.__subclasses__(kind))

@@ -29,6 +29,7 @@ def value_key(value: Any) -> str:
     An integer equals its float, and text only itself. Activations are equal if name and arguments
     are, however they and the path of their file are written.
     """
+    # Text is compared as text: "0.50" is not 0.5
     if isinstance(value, str):
         return json.dumps(_absolute(value))
     return canonical(plain_activation(value), _comparable)
@@ -102,6 +103,7 @@ def is_user_defined(value: Any) -> bool:
     False
     """
     if isinstance(value, Mapping):
+        # An object or an activation with arguments
         value = value.get("class_path", value.get("name"))
     if not isinstance(value, str):
         return False
@@ -147,6 +149,7 @@ def shareable(values: Any) -> Any:
 def _without_folders(value: Any) -> Any:
     if isinstance(value, int | float | None):
         return value
+    # An object, such as a schedule, by its attributes
     if hasattr(value, "__dict__") and not callable(value):
         return shareable(vars(value))
     text = str(value)

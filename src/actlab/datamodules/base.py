@@ -68,6 +68,7 @@ class Samples(Dataset[Batch]):
         """Return the batch ``position.index``: tensors ``(B, …)``, or ``(R, B, …)`` in a stack."""
 
     def __getitem__(self, index: int) -> Batch:
+        # Also counts negative indices from the end
         row = range(len(self))[index]  # IndexError beyond the samples
         samples: list[Batch] = self.__getitems__([row])
         return samples[0]

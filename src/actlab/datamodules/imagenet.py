@@ -120,15 +120,15 @@ class ImageNetDataModule(TensorDataModule):
         # Digest the files. Pictures are too many to be read, tables are large.
         if has_class_folders(folder):
             digest = digest_of(folder, state)
-            copy = cache_folder(self.cache_dir) / "rows" / digest
+            reader_folder = cache_folder(self.cache_dir) / "rows" / digest
         else:
             digest = commit or digest_of(folder, content)[:24]
-            copy = cache_folder(self.cache_dir) / "rows" / digest
-            with writing(copy.parent):
-                copy.mkdir(parents=True, exist_ok=True)
+            reader_folder = cache_folder(self.cache_dir) / "rows" / digest
+            with writing(reader_folder.parent):
+                reader_folder.mkdir(parents=True, exist_ok=True)
 
         # Open the splits.
-        tables = open_tables(folder, SPLITS, copy)
+        tables = open_tables(folder, SPLITS, reader_folder)
         for split in SPLITS:
             if split not in tables:
                 raise ActlabError(

@@ -35,8 +35,7 @@ from actlab.validation import Count, Whole, validated
 
 FORMAT = 7  # version of the cache; increased when decoding changes
 AUTO = "auto"  # a split that is used if the dataset has it
-# Part → name of its `AUTO` split
-DEFAULTS = {"train": "train", "val": "validation", "test": "test"}
+DEFAULTS = {"train": "train", "val": "validation", "test": "test"}  # name of a part's `AUTO` split
 VALIDATION = 5000  # validation images of MNIST and CIFAR
 SORTED = 50  # this many images of one class in a row are not due to chance
 Share = Annotated[float, Gt(0), Lt(1)]
@@ -270,22 +269,24 @@ class ImageDataModule(TensorDataModule):
         return images
 
     def _read(self, splits: Mapping[str, str], content: str) -> dict[str, Tensor]:
-        """Decode the images of some parts; an `AUTO` split only if the dataset has it."""
+        """Return images, labels and ``num_classes``; an `AUTO` split is read only if it exists."""
         folder, commit = self._location
-        names = {part: _split_name(part, split) for part, split in splits.items()}
+        split_names = {part: _split_name(part, split) for part, split in splits.items()}
+        names = list(split_names.values())
 
-        # Decode through the reader's copy. It goes at once: it would double the disk space.
-        with temporary(cache_folder(self.cache_dir), "reading", folder=True) as copy:
+        # `datasets` reads parquet files through a copy of its own, in this temporary folder; class
+        # folders need none. The copy is as large as the images, so it is deleted once decoded.
+        with temporary(cache_folder(self.cache_dir), "reading", folder=True) as reader_folder:
             tables = open_tables(
-                folder, list(names.values()), copy, self.name, True, self.leave_out
+                folder, names, reader_folder, self.name, mixed=True, leave_out=self.leave_out
             )
             pictures = {}
-            for part, name in names.items():
+            for part, name in split_names.items():
                 if splits[part] != AUTO or name in tables:
                     pictures[part] = Pictures(tables, name, self.image, self.label, self.dataset)
             tensors = decode(pictures, self.channels, self.dataset, self.size, self.fit)
 
-        # A local folder may change meanwhile.
+        # A local folder may have changed while it was read; a commit cannot.
         if not commit and digest_of(folder, train=splits["train"]) != content:
             raise ActlabError(
                 f"{folder} changed while it was read; run again when its files are complete"

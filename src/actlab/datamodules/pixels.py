@@ -89,6 +89,7 @@ class PixelDataModule(TensorDataModule):
     def _mosaic(self) -> Tensor:
         """Return the first test images side by side."""
         images = self.cifar.images.tensors["test_images"]
+        # Row by row, in the order of the dataset
         needed = self.tiles**2
         if len(images) < needed:
             raise ActlabError(

@@ -236,8 +236,7 @@ class Preprocessing(NamedTuple):
 @contextmanager
 def _exact_matmuls() -> Iterator[None]:
     """Compute matmuls in full float32 within a block, because whitening cancels large terms."""
-    # Backend by backend: torch rejects a question for all of them where the process has chosen
-    # oneDNN.
+    # Set each backend: torch's getter for all of them raises where their precisions differ.
     backends: list[Any] = [
         torch.backends.mkldnn.matmul,  # type: ignore[attr-defined]
         torch.backends.cuda.matmul,

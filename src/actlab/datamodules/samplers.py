@@ -48,6 +48,7 @@ class SeededBatches(Sampler[Position]):
         shuffled: bool = True,
         device: torch.device | None = None,
     ) -> None:
+        # Slices of equal size have equal weight in the mean over devices
         if batch_size % world_size:
             raise ActlabError(
                 f"batch_size {batch_size} cannot be divided evenly by {world_size} devices; "
@@ -89,6 +90,8 @@ class SeededBatches(Sampler[Position]):
         else:
             seeds = tuple(self.seed)
             order = torch.stack([self.order(seed) for seed in seeds])
+
+        # At once for the epoch, not batch by batch
         order = order.to(self.device)
 
         # Yield this device's slice of each whole batch.
@@ -99,6 +102,7 @@ class SeededBatches(Sampler[Position]):
 
     def order(self, seed: int) -> Tensor:
         """Return the permutation ``(N,)`` of the current epoch for one run's seed."""
+        # Drawn samples are in random order already
         if not self.shuffled:
             return torch.arange(self.size)
         return torch.randperm(self.size, generator=generator(seed, "order", self.epoch))
@@ -131,6 +135,7 @@ class BatchesInOrder(BatchSampler):
         self.rank = rank
         self.world_size = world_size
 
+        # The others would wait for a device without samples
         smallest = min(batch_size, len(self.sampler))
         if world_size > 1 and smallest < world_size:
             raise ActlabError(
@@ -139,6 +144,7 @@ class BatchesInOrder(BatchSampler):
             )
 
     def __len__(self) -> int:
+        # A remainder of fewer samples than devices joins the batch before it
         number, remainder = divmod(len(self.sampler), self.batch_size)
         if remainder >= self.world_size:
             number += 1

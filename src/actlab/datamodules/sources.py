@@ -143,7 +143,7 @@ def _all_pictures(folder: Path) -> Iterator[str]:
 def open_tables(
     folder: Path,
     splits: Sequence[str],
-    copy: Path,
+    reader_folder: Path,
     name: str | None = None,
     mixed: bool = False,
     leave_out: Sequence[str] = (),
@@ -159,7 +159,7 @@ def open_tables(
         raise ActlabError(
             "data.leave_out: expected class folders of pictures, got parquet files; remove it"
         )
-    return open_parquet(folder, copy, name)
+    return open_parquet(folder, reader_folder, name)
 
 
 class Listing(NamedTuple):
@@ -317,12 +317,14 @@ def parquet_files(folder: Path) -> list[Path]:
     return files
 
 
-def open_parquet(folder: Path, copy: Path, name: str | None = None, mode: str | None = None) -> Any:
+def open_parquet(
+    folder: Path, reader_folder: Path, name: str | None = None, mode: str | None = None
+) -> Any:
     """Return the splits of a folder in the hub's layout.
 
     Args:
         folder: of the dataset.
-        copy: folder of the copy that `datasets` makes and reads.
+        reader_folder: where `datasets` makes the copy of the files that it reads.
         name: of one of several datasets that the folder's `CARD` describes.
         mode: how `datasets` makes its copy.
 
@@ -344,8 +346,9 @@ def open_parquet(folder: Path, copy: Path, name: str | None = None, mode: str | 
 
     try:
         with quiet():
-            links = _linked(folder, [*files, card], copy / "links" / "dataset")
-            builder = datasets.load_dataset_builder(str(links), name, cache_dir=str(copy / "read"))
+            links = _linked(folder, [*files, card], reader_folder / "links" / "dataset")
+            cache_dir = str(reader_folder / "read")
+            builder = datasets.load_dataset_builder(str(links), name, cache_dir=cache_dir)
 
             # Check what the reader would read.
             data_files = builder.config.data_files or {}
@@ -358,7 +361,7 @@ def open_parquet(folder: Path, copy: Path, name: str | None = None, mode: str | 
             return builder.as_dataset()
     except (datasets.exceptions.DatasetsError, pyarrow.ArrowException, *UNREADABLE) as error:
         if mode is None:  # perhaps only the copy is damaged
-            return open_parquet(folder, copy, name, "force_redownload")
+            return open_parquet(folder, reader_folder, name, "force_redownload")
         cause = one_line(error.__cause__ or error)
         raise ActlabError(
             f"dataset {str(folder)!r} cannot be read ({cause}); fetch it again, or set data.name "

@@ -47,6 +47,7 @@ def draw_windows(text: Tensor, context: int, position: Position) -> Batch:
 
     Windows are drawn with replacement.
     """
+    # The last window ends with the last byte
     starts = integers_at(position, "windows", len(text) - context)
     offsets = torch.arange(context + 1, device=text.device)
     return shifted(text[starts.unsqueeze(-1) + offsets])
@@ -172,6 +173,7 @@ class TextDataModule(TensorDataModule):
             texts = [_unpack(file) for file in text_files(path)]
             return divide(b"\n".join(texts))
 
+        # The cached text is read again if a file changes
         states = tuple(state(file) for file in parquet_files(path))
         return _read_rows(path, self.name, self.column, states)
 
@@ -214,6 +216,7 @@ class TextDataModule(TensorDataModule):
 
 
 def _as_tensor(text: bytes) -> Tensor:
+    # A copy, because torch warns of memory that cannot be written
     return torch.frombuffer(bytearray(text), dtype=torch.uint8)
 
 
@@ -224,6 +227,7 @@ def is_plain(path: Path) -> bool:
 
 def divide(text: bytes) -> Text:
     """Return nine tenths of a text for training, then a twentieth each for validation and test."""
+    # At bytes, perhaps within a line or a letter
     end = len(text) * 9 // 10
     middle = (end + len(text)) // 2
     return {"train": text[:end], "val": text[end:middle], "test": text[middle:]}
@@ -270,8 +274,8 @@ def _read_rows(
     folder: Path, name: str | None, column: str | None, states: tuple[bytes, ...]
 ) -> Text:
     """Return the text of each part, read once per process and state of the files."""
-    with tempfile.TemporaryDirectory() as copy:
-        tables = open_parquet(folder, Path(copy), name)
+    with tempfile.TemporaryDirectory() as reader_folder:
+        tables = open_parquet(folder, Path(reader_folder), name)
         for split in SPLITS.values():
             if split not in tables:
                 existing = ", ".join(map(repr, tables))
@@ -299,6 +303,7 @@ def _joined_rows(table: Any, column: str, source: str) -> bytes:
     # Join the rows.
     rows = []
     for row in table[column]:
+        # A row may be null
         text = row or ""
         rows.append(text if text.endswith("\n") else f"{text}\n")
     return "".join(rows).encode()

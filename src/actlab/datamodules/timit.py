@@ -106,6 +106,7 @@ class TIMITDataModule(TensorDataModule):
 
         # Compute the statistics.
         train = tensors["train_frames"]
+        # In float64: a million frames add up
         mean = train.mean(0, dtype=torch.float64)
         deviation = train.double().std(0, correction=0)
         scale = torch.where(deviation > 0, deviation, 1.0)  # a constant feature is only centred

@@ -113,6 +113,7 @@ def _read(
     # Read the features of their words alone.
     words: set[str] = set()
     for tweet in [*train, *val, *test]:
+        # Normalised, as the words of the features are
         words.update(map(normalize, tweet.tokens))
     return TweetCorpus(train, val, test, read_words(word_file, words))
 
@@ -145,6 +146,7 @@ def windows(tweets: Sequence[Tweet], features: WordFeatures) -> tuple[Tensor, Te
 
 def look_up(table: Tensor, batch: Batch, position: Position) -> Batch:
     """Replace rows ``(…, 3)`` of a table ``(V + 2, D)`` by their features ``(…, 3, D)``."""
+    # Features are looked up batch by batch: a table is smaller than all windows
     rows, labels = batch
     return table[rows], labels
 

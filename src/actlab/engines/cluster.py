@@ -57,6 +57,7 @@ class Options(NamedTuple):
             raise ActlabError(
                 f"--cluster {self.address}: give auto, or HOST:PORT of the cluster's head"
             )
+        # NaN fails this comparison, too
         for name, value in (("cpus", self.cpus), ("gpus", self.gpus)):
             if not 0 <= value < float("inf"):
                 raise ActlabError(f"--{name} {value:g}: give a number from 0")

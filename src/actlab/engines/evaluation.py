@@ -279,7 +279,7 @@ def _evaluated(
         yield from evaluate(subject, data)
 
 
-class Apart(pl.LightningModule):
+class UnstackedTasks(pl.LightningModule):
     """Networks that are not stacked, evaluated one after the other."""
 
     def __init__(self, tasks: Sequence[Task]) -> None:
@@ -301,7 +301,7 @@ class Apart(pl.LightningModule):
         return self.members
 
 
-def subject_of(tasks: Sequence[pl.LightningModule], stacked: bool) -> StackedTask | Apart:
+def subject_of(tasks: Sequence[pl.LightningModule], stacked: bool) -> StackedTask | UnstackedTasks:
     """Combine tasks that were trained ``stacked``, or one task, into one subject for probes.
 
     Sets the matmul backend of this process to the backend of the network. Probes may hook
@@ -316,7 +316,7 @@ def subject_of(tasks: Sequence[pl.LightningModule], stacked: bool) -> StackedTas
     matmul.use(matmul_of(members[0]))
     if stacked and has_forms(members[0]):
         return StackedTask(members)
-    return Apart(members)
+    return UnstackedTasks(members)
 
 
 def _load(experiment: Experiment, folder: RunFolder, at: str | int) -> tuple[float, int] | None:

@@ -24,7 +24,7 @@ from typing import Any
 from actlab.engines import training
 from actlab.engines.jobs import Job, LoggerFactory
 from actlab.engines.settings import Settings
-from actlab.engines.workers import EndedError, live_while_preparing
+from actlab.engines.workers import ending, live_while_preparing
 from actlab.errors import ActlabError, LostDeviceError
 from actlab.runtime import signals
 from actlab.runtime.denormals import flush_denormals
@@ -36,9 +36,14 @@ from actlab.storage.files import regular
 def work(
     job: Job, root: Path, logger: LoggerFactory | None, locked: bool, settings: Settings
 ) -> bool:
-    """Train the run of a job unless another process trains it; see `actlab.engines.training.work`.
+    """Train the run of a job in a process of its own, unless another process trains it.
 
-    The run has failed if its process ends without an answer.
+    The run has failed if its process ends without an answer. The arguments are those of
+    `actlab.engines.training.work`.
+
+    Returns:
+        Whether the job is over: its run has finished or failed, now or before. False only if
+        another process trains it.
     """
     path = os.pathsep.join(filter(None, sys.path))
     with TemporaryDirectory() as folder:
@@ -56,16 +61,16 @@ def work(
         # With this end open here, the pipe would not end with the process.
         process_end.close()
 
-        # Receive its messages, until it ends
-        kind = ""
-        content: Any = None
+        # The pipe ends with the process (EOFError); its last message is the answer
+        last_kind = ""
+        last_content: Any = None
         try:
             with suppress(EOFError):
                 while True:
-                    kind, content = messages.recv()
+                    last_kind, last_content = messages.recv()
                     signals.check()
-                    if kind == signals.PROGRESS:
-                        signals.report(content)
+                    if last_kind == signals.PROGRESS:
+                        signals.report(last_content)
             code = process.wait()
         finally:
             with suppress(ProcessLookupError):
@@ -73,13 +78,13 @@ def work(
                 os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
 
-    # Act on the last message
-    if kind == "error":
-        raise ActlabError(content)
-    if kind != "done":
-        job.fail(root, f"the process that trained it {EndedError(code).how}")
+    # Act on the answer; a process that was killed has sent none
+    if last_kind == "error":
+        raise ActlabError(last_content)
+    if last_kind != "done":
+        job.fail(root, f"the process that trained it {ending(code)}")
         return True
-    return bool(content)
+    return bool(last_content)
 
 
 def _main(file: str, pipe: str) -> None:

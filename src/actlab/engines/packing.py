@@ -157,9 +157,12 @@ def begun(root: Path, runs: Sequence[Run], unfinished: set[str]) -> list[Job]:
     run_by_id = {run.id: run for run in runs}
     jobs = []
     for stack in stacks.begun(root):
+        # A stack whose runs have all finished is deleted later
         if unfinished.isdisjoint(stack.members):
             continue
         members = []
+
+        # The checkpoint has all members, so none can be left out
         for run_id in stack.members:
             if run_id not in run_by_id:
                 raise ActlabError(

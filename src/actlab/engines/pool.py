@@ -123,7 +123,7 @@ class Pool:
                 return
 
         attempts = f" in {number} attempts" if number > 1 else ""
-        job.fail(self.root, f"the process that trained it {ended.how}{attempts}")
+        job.fail(self.root, f"the process that trained it {ended.ending}{attempts}")
 
 
 def wait_for(jobs: Sequence[Job], root: Path) -> list[Job]:

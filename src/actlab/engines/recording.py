@@ -183,7 +183,11 @@ class Recorder(LoggedRows):
             run.folder.keep_matrices(parameters.curves_of(task, run.index, name))
 
     def _finish(self, trainer: Trainer, run: RunRecord) -> None:
-        """Write the result of a run; a run alone has its own checkpoint already."""
+        """Write the result of a run, and the last weights of a member of a stack.
+
+        A run alone has its own checkpoint already. Only rank 0 calls this: a stack has one device,
+        and `close` is called there.
+        """
         folder = run.folder
         diverged = run.divergence is not None
         logger = self.loggers.get(run.index)
@@ -198,8 +202,8 @@ class Recorder(LoggedRows):
 
         # Write the result
         facts = training_facts(trainer, self.record, run, self.stacked)
-        epoch = facts["last_good_epoch"]
-        unit_rows = unit_records.close(folder, epoch, facts["updates"], self.remedy)
+        last_good_epoch = facts["last_good_epoch"]
+        unit_rows = unit_records.close(folder, last_good_epoch, facts["updates"], self.remedy)
         status = DIVERGED if diverged else FINISHED
         folder.finish(status, [*run.rows, *unit_rows], **facts)
 

@@ -24,7 +24,8 @@ class RunRecord:
         self.rows: list[Row] = []
         self.pending: list[Row] = []  # of the current epoch
         self.initial: dict[str, float] = {}  # learnt parameters before training
-        self.divergence: tuple[int, int] | None = None  # last good epoch, and updates
+        # The last good epoch, and all updates, including those of the epoch that diverged
+        self.divergence: tuple[int, int] | None = None
 
     @property
     def is_active(self) -> bool:

@@ -159,9 +159,9 @@ def check(study: Study, worker: Worker | Inline) -> list[str]:
         with phase("checking the configs"):
             lines: list[str] = worker.call(configs.check, study)
     except EndedError as ended:
-        raise ActlabError(f"the configs cannot be checked: the process {ended.how}") from ended
+        raise ActlabError(f"the configs cannot be checked: the process {ended.ending}") from ended
     except Stopped as stop:
-        stop.how = "the configs were being checked; nothing was trained or changed"
+        stop.explanation = "the configs were being checked; nothing was trained or changed"
         raise
     return lines
 
@@ -297,7 +297,7 @@ class Start:
             try:
                 arranged: Arranged = arrange()
             except EndedError as ended:
-                arranged = arrange(f"the process that tried stacks {ended.how}")
+                arranged = arrange(f"the process that tried stacks {ended.ending}")
         return arranged
 
     def _devices(self) -> list[str]:
@@ -316,11 +316,13 @@ class Start:
         worker = self.worker
         root = self.folder.path
         is_locked = engine.shard is None
+        # On nodes of a cluster, in processes of this machine, or in this process
         if engine.cluster is not None:
             return partial(engine.cluster.train, arranged, root=root, logger=engine.logger)
         if isinstance(worker, Worker):
             return Pool(arranged, root, engine.logger, is_locked, engine.stalled).train
 
+        # This process trains, one job after the other
         arranged.settings.apply()
 
         def train_here(jobs: Sequence[Job]) -> list[Job]:
@@ -362,6 +364,7 @@ class Start:
     def evaluate(self) -> int:
         """Evaluate probes; return the number of evaluations that failed."""
         shard = self.engine.shard
+        # A shard evaluates a part of the runs, without locks
         runs = [folder.run for folder in share_of(shard, self.folder.runs)]
         try:
             failed: int = self.worker.call(
@@ -374,8 +377,8 @@ class Start:
             )
         except EndedError as ended:
             remedy = "start the study again for the remaining probes"
-            print(f"the process that evaluated probes {ended.how}; {remedy}")
-            return 1
+            print(f"the process that evaluated probes {ended.ending}; {remedy}")
+            return 1  # the rest is not counted one by one
         return failed
 
 
@@ -469,4 +472,4 @@ def faults_of(runs: Sequence[Run], worker: Worker | Inline) -> tuple[dict[str, s
 def untried(name: str, ended: EndedError) -> str:
     """Return the fault of an activation whose code has ended the process that tried it."""
     rule = "An activation must return, not exit or crash"
-    return f"{name} cannot be tried: the process {ended.how}. {rule}"
+    return f"{name} cannot be tried: the process {ended.ending}. {rule}"

@@ -46,14 +46,19 @@ def write(trainer: Trainer, run: RunRecord, epoch: int, at: str | int) -> None:
 
 
 def write_before_divergence(task: StackedTask, run: RunRecord, checkpoint: Path) -> None:
-    """Write the last good weights of a diverged member of a stack, if there are any."""
+    """Write the last good weights of a diverged member of a stack, if there are any.
+
+    ``checkpoint`` is the stack's, of the epoch before the diverged one. Without it the run diverged
+    in its first epoch. A run alone keeps its own such checkpoint.
+    """
     if run.divergence is None or not checkpoint.exists():
         return
-    epoch, updates = run.divergence
+    last_good_epoch, _ = run.divergence  # its updates include the diverged epoch's
 
-    # Read the weights of all members
+    # Read the weights of all members, stacked
+    content = read(checkpoint)
     weights = {}
-    for name, value in read(checkpoint)["state_dict"].items():
+    for name, value in content["state_dict"].items():
         if name.startswith("network."):
             weights[name.removeprefix("network.")] = value
 
@@ -62,7 +67,8 @@ def write_before_divergence(task: StackedTask, run: RunRecord, checkpoint: Path)
     network.load_state_dict(weights)
     state = task_state(network, run.index)
     config = task.members[run.index].config
-    write_weights(state, epoch, updates, run.folder.checkpoint, config)
+    updates = content["global_step"]
+    write_weights(state, last_good_epoch, updates, run.folder.checkpoint, config)
 
 
 def delete_outdated_best(run: RunRecord) -> None:

@@ -57,22 +57,23 @@ class EndedError(ActlabError):
     def __init__(self, code: int, stalled: float = 0.0) -> None:
         self.code = code
         self.stalled = stalled
-        super().__init__(f"a process of actlab {self.how} before it answered")
+        self.ending = ending(code, stalled)
+        super().__init__(f"a process of actlab {self.ending} before it answered")
 
-    @property
-    def how(self) -> str:
-        """How the process ended, in words.
 
-        >>> EndedError(0).how, EndedError(-9).how, EndedError(-9, 600.0).how
-        ('exited with code 0', 'was ended by signal 9', 'made no progress for 600 s')
-        """
-        if self.stalled:
-            return f"made no progress for {self.stalled:.0f} s"
-        if self.code == LOST:
-            return "lost its accelerator"
-        if self.code < 0:
-            return f"was ended by signal {-self.code}"
-        return f"exited with code {self.code}"
+def ending(code: int, stalled: float = 0.0) -> str:
+    """Return how a process ended, in words; see `EndedError` for the arguments.
+
+    >>> ending(0), ending(-9), ending(-9, 600.0)
+    ('exited with code 0', 'was ended by signal 9', 'made no progress for 600 s')
+    """
+    if stalled:
+        return f"made no progress for {stalled:.0f} s"
+    if code == LOST:
+        return "lost its accelerator"
+    if code < 0:
+        return f"was ended by signal {-code}"
+    return f"exited with code {code}"
 
 
 def _print_loading() -> None:

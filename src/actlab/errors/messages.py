@@ -151,10 +151,10 @@ def last_line(error: BaseException) -> str:
     return ""
 
 
-def shown(value: object, longest: int = 80) -> str:
+def short_repr(value: object, longest: int = 80) -> str:
     """Return the ``repr`` of a value in one line, shortened, or its type if that fails.
 
-    >>> shown([1, 2]), shown("x" * 100, longest=10)
+    >>> short_repr([1, 2]), short_repr("x" * 100, longest=10)
     ('[1, 2]', "'xxxx … xxxx'")
     """
     try:

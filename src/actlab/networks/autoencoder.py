@@ -39,6 +39,7 @@ class Autoencoder(nn.Sequential):
         init: str = "unit_norm_rows",
     ) -> None:
         super().__init__(nn.Flatten())
+        # The decoder repeats the widths without the code, and ends in the pixels
         hidden = [*encoder, *reversed(encoder[:-1])]
         for fan_in, fan_out in pairwise([math.prod(input_shape), *hidden]):
             self.extend([nn.Linear(fan_in, fan_out), activation(act, fan_out)])

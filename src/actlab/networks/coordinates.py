@@ -70,6 +70,7 @@ class CoordinateMLP(nn.Sequential):
             weights[layers[0]] = normal(omega)
             biases[layers[0]] = uniform(omega)
         if head == "torch":
+            # fan_in of the output layer
             bound = 1 / math.sqrt(hidden[-1])
             weights[output] = uniform(bound)
             biases[output] = uniform(bound)
@@ -80,6 +81,7 @@ def normal(gain: float) -> Rule:
     """Return the rule W ~ N(0, gain² / fan_in)."""
 
     def draw(weight: Tensor, source: Generator | None) -> Tensor:
+        # A row of the weight is one unit's
         fan_in = weight[0].numel()
         return nn.init.normal_(weight, std=gain / math.sqrt(fan_in), generator=source)
 

@@ -19,6 +19,7 @@ from actlab.networks.init import generator_of_layer, outside_activations
 from actlab.networks.mlp import ActivationFactory, activation
 from actlab.validation import Count, Shape, validated
 
+# As in GPT-2
 EMBEDDING_STD = 0.02
 
 
@@ -71,6 +72,7 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the mapped tokens."""
+        # One matrix product for all tokens of a run
         rows = x.flatten(-3, -2)
         up: Tensor = self.up(rows)
         hidden = self.act(up) if self.gate is None else self.act(self.gate(rows)) * up
@@ -153,6 +155,7 @@ class GPT(nn.Module):
                 "at least 8"
             )
 
+        # Gated layers have ⌊8D/3⌋ units, rounded down to a multiple of 8.
         hidden = 4 * width
         if gated:
             hidden = 8 * width // 3 // 8 * 8

@@ -27,6 +27,7 @@ def unit_norm_rows_(weight: Tensor, source: Generator | None = None) -> Tensor:
     Source: GELU §3.1.
     """
     nn.init.normal_(weight, generator=source)
+    # A row holds the incoming weights of a unit; of a convolution, all of its field
     norms = weight.flatten(1).norm(dim=1)
     return weight.div_(norms.view(-1, *[1] * (weight.ndim - 1)))
 
@@ -48,6 +49,7 @@ def glorot_(weight: Tensor, source: Generator | None = None) -> Tensor:
     return nn.init.xavier_uniform_(weight, generator=source)
 
 
+# By the names that configs use
 INIT_RULES: dict[str, Rule] = {
     "unit_norm_rows": unit_norm_rows_,
     "he": he_,
@@ -75,6 +77,7 @@ def weights_of_run(seed: int, activations: Sequence[nn.Module]) -> Iterator[None
 def outside_activations(network: nn.Module) -> list[tuple[str, nn.Module]]:
     """Return the name and module of each part of a network outside the activations of the run."""
     _, activations = _building.get() or (None, ())
+    # An activation such as PReLU has weights, which no rule of the network draws
     inside: set[int] = set()
     for module in activations:
         inside.update(id(part) for part in module.modules())
@@ -84,6 +87,7 @@ def outside_activations(network: nn.Module) -> list[tuple[str, nn.Module]]:
 def generator_of_layer(purpose: str, layer: int | str) -> Generator | None:
     """Return the run's generator for a layer, by ordinal or name; None is torch's global one."""
     seed, _ = _building.get() or (None, ())
+    # A network that is built outside a run draws as torch's own layers do
     if seed is None:
         return None
     return generator(seed, purpose, layer)
@@ -137,6 +141,7 @@ def initialise(
         if layer in bias_rules:
             bias = layer.get_parameter("bias")
             bias_rules[layer](bias, generator_of_layer("biases", ordinal))
+        # No other random number is drawn, so layers with and without bias draw equal weights
         elif layer.bias is not None:
             layer.bias.zero_()
 

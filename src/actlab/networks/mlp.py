@@ -23,6 +23,7 @@ ActivationFactory = Callable[..., nn.Module]
 
 def activation(act: ActivationFactory, width: int) -> nn.Module:
     """Return a fresh activation for a site; only a factory with the argument ``width`` gets it."""
+    # A test or a script may pass a class of torch, which takes no width
     if "width" in inspect.signature(act).parameters:
         return act(width)
     return act()
@@ -62,6 +63,7 @@ class MLP(nn.Sequential):
         super().__init__(nn.Flatten())
         widths = [math.prod(input_shape), *hidden]
         for fan_in, fan_out in pairwise(widths):
+            # Batch norm subtracts a bias and adds its own
             self.append(nn.Linear(fan_in, fan_out, bias=not batch_norm))
             if batch_norm:
                 self.append(nn.BatchNorm1d(fan_out))

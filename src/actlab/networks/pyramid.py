@@ -44,10 +44,11 @@ class PyramidNet(nn.Sequential):
         1×96×6, 3×512×3, 5×768×3, 3×1024×3, max pool 2×2 after each of these stacks,
         spatial pyramid pooling of 3 levels, 2 × [dense 4096, dropout ½], dense K
 
-    An activation follows each layer except the last, every layer has a bias, and padding keeps the
-    size of the maps up to the pools. The default has 164,867,528 parameters. The paper does not
-    state the stride of the first convolution, the bins of the levels or the initial weights: we use
-    stride 2, 1 + 4 + 16 bins per channel (He et al. 2014) and He's rule.
+    An activation follows each layer except the last, and every layer has a bias. Padding keeps the
+    size of the maps up to the pools, except that an even field, such as the first, makes them one
+    pixel smaller. The default has 164,867,528 parameters. The paper does not state the stride of
+    the first convolution, the bins of the levels or the initial weights: we use stride 2,
+    1 + 4 + 16 bins per channel (He et al. 2014) and He's rule.
 
     Args:
         act: factory of activations, called once per hidden layer.
@@ -94,8 +95,8 @@ class PyramidNet(nn.Sequential):
                 )
             layers, fan_out, field = stack
             for layer in range(layers):
-                step = stride if number == layer == 0 else 1
-                # An even field makes the map one pixel smaller.
+                is_first = number == 0 and layer == 0
+                step = stride if is_first else 1
                 padding = (field - 1) // 2
                 self.append(nn.Conv2d(fan_in, fan_out, field, step, padding))
                 self.append(activation(act, fan_out))

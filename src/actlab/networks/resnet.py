@@ -45,6 +45,7 @@ class ResidualBlock(nn.Module):
         """Return the activation of the sum."""
         shortcut = x
         if self.added_channels:
+            # The added channels of zeros come behind the present ones
             reduced = x[..., :: self.stride, :: self.stride]
             shortcut = F.pad(reduced, (0, 0, 0, 0, 0, self.added_channels))
         y: Tensor = self.act(self.branch(x) + shortcut)
@@ -91,6 +92,7 @@ class ResNet(nn.Sequential):
                 f"depth {depth} of a residual network: give 2 + 6n, such as 20, 32 or 56"
             )
 
+        # No pool follows the stem: the first stage keeps the size of the map
         fan_in = WIDTHS[0]
         stem = nn.Conv2d(input_shape[0], fan_in, 3, padding=1, bias=False)
         self.stem = nn.Sequential(stem, nn.BatchNorm2d(fan_in), activation(act, fan_in))
@@ -103,6 +105,7 @@ class ResNet(nn.Sequential):
                 self.blocks.append(ResidualBlock(act, fan_in, width, stride))
                 fan_in = width
 
+        # No activation follows, so He's gain of √2 would be too large
         dense = nn.Linear(fan_in, num_classes)
         self.head = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), dense)
         initialise(self, "he", {dense: "he_gain_1"}, channels_last=channels_last)

@@ -141,6 +141,7 @@ def _convolution(fan_in: int, fan_out: int, stride: int = 1, bias: bool = True) 
 
 
 def _shortcut(fan_in: int, fan_out: int, stride: int) -> nn.Conv2d | None:
+    # The shape does not change
     if fan_in == fan_out and stride == 1:
         return None
     return nn.Conv2d(fan_in, fan_out, 1, stride, bias=False)
@@ -154,6 +155,7 @@ def paper_block(
     Its branch is convolution → activation → dropout → convolution → activation → batch norm.
     """
     block = paper_block_without_norm(act, fan_in, fan_out, stride, dropout)
+    # Last, so that the sum gets normalised values
     block.branch.append(nn.BatchNorm2d(fan_out))
     return block
 
@@ -197,6 +199,7 @@ def original_block(
     return WideBlock(before, branch, shortcut)
 
 
+# By the names that configs use
 BLOCKS = {
     "paper": paper_block,
     "paper_without_norm": paper_block_without_norm,

@@ -54,9 +54,11 @@ class AdamEpsilonInRoot(Optimizer):
         loss = None
         if closure is not None:
             with torch.enable_grad():
+                # Lightning's closure computes the gradients
                 loss = closure()
 
         for group in self.param_groups:
+            # A parameter of an unused layer has no gradient, and its state does not age
             params = [p for p in group["params"] if p.grad is not None]
             if params:
                 self._update(group, params)
@@ -94,9 +96,11 @@ class AdamEpsilonInRoot(Optimizer):
     def _advance(self, parameter: Tensor) -> dict[str, Any]:
         """Return the state of a parameter, at its next update."""
         state: dict[str, Any] = self.state[parameter]
+        # Made at the first update, as in torch, so that an unused parameter has no state
         if not state:
             for name in ("exp_avg", "exp_avg_sq"):
                 state[name] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
             state["step"] = 0
+        # Python's number: t is read on the CPU in each update
         state["step"] += 1
         return state

@@ -15,6 +15,7 @@ from actlab.validation import validated
 
 Kind = Literal["weights", "biases", "embeddings", "gains", "shifts", "units"]
 KINDS: tuple[Kind, ...] = ("weights", "biases", "embeddings", "gains", "shifts", "units")
+# Their weights are gains, their biases shifts
 NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 
 
@@ -45,6 +46,7 @@ class L2:
     @property
     def weight_decay(self) -> float:
         """The optimiser's ``weight_decay``: the gradient of the penalty is ``weight_decay · w``."""
+        # The derivative of ½λw² is λw, of λw² it is 2λw
         return self.strength if self.half else 2 * self.strength
 
 
@@ -63,6 +65,7 @@ def kinds(network: nn.Module, activations: Sequence[nn.Module] = ()) -> dict[str
         network: any module.
         activations: its activation modules.
     """
+    # By identity, because an activation may be part of any module
     of_activations: set[int] = set()
     for module in activations:
         for parameter in module.parameters():
@@ -86,7 +89,9 @@ def kinds(network: nn.Module, activations: Sequence[nn.Module] = ()) -> dict[str
 
 def _kind_in(module: nn.Module, name: str) -> Kind:
     """Return the kind of a parameter of a layer that is not an activation."""
+    # ``bias``, ``in_proj_bias``, ``bias_hh_l0``
     is_bias = "bias" in name.split("_") or name.startswith("bias")
+    # The layer decides before the name: the bias of a norm is a shift
     if isinstance(module, NORMS):
         return "shifts" if is_bias else "gains"
     if isinstance(module, nn.Embedding | nn.EmbeddingBag):
@@ -131,6 +136,7 @@ def penalty(optimizer: Optimizer) -> Tensor | float:
     total: Tensor | float = 0.0
     for group in optimizer.param_groups:
         if group["weight_decay"]:
+            # One call for all parameters, as in clipping
             norms = torch._foreach_norm(group["params"])
             squares = torch.stack(norms).square().sum()
             total = total + group["weight_decay"] / 2 * squares

@@ -27,10 +27,10 @@ class Scheduler:
 
     Args:
         optimizer: the optimiser, with its initial settings.
-        members: the schedules by setting of one run, or of each of the R runs of a stack.
+        schedules: the schedules by setting of one run, or of each of the R runs of a stack.
         owners: the run of each optimiser group; runs with equal schedules may share a group.
         dropouts: layers `actlab.networks.Dropout`.
-        states: states of plateau schedules by ``"{member} {setting}"``, updated in place, for
+        states: states of plateau schedules by ``"{run} {setting}"``, updated in place, for
             checkpoints.
         total: returns the number of all epochs or updates, for schedules by shares of the training.
             It is first called by `move`, when the Trainer has its data.
@@ -42,29 +42,29 @@ class Scheduler:
     def __init__(
         self,
         optimizer: Optimizer,
-        members: Sequence[Mapping[str, Schedule]],
+        schedules: Sequence[Mapping[str, Schedule]],
         owners: Sequence[int],
         dropouts: Sequence[Any] = (),
         states: dict[str, list[float]] | None = None,
         total: Total | None = None,
     ) -> None:
         self.optimizer = optimizer
-        self.members = members
+        self.schedules = schedules
         self.owners = owners
         self.dropouts = dropouts
         self.total = total
         self.states = {} if states is None else states
-        for schedules in members:
-            for setting in schedules:
+        for schedules_of_run in schedules:
+            for setting in schedules_of_run:
                 self._check_setting(setting)
 
-        # Read the initial values of each optimiser group.
-        self.start: list[dict[str, float]] = []
+        # Read the initial values of each optimiser group; 0 for a setting that it lacks.
+        self.initial_values: list[dict[str, float]] = []
         for group in optimizer.param_groups:
             values = {setting: _read(group, setting) or 0.0 for setting in OF_GROUPS}
-            self.start.append(values)
+            self.initial_values.append(values)
 
-        for run in range(len(members)):
+        for run in range(len(schedules)):
             self._check_start(run)
 
     def _check_setting(self, setting: str) -> None:
@@ -77,52 +77,57 @@ class Scheduler:
                 f"model.schedules.{setting}, or give the network layers actlab.networks.Dropout "
                 "with a probability above 0"
             )
+        # All groups have the settings of the optimiser's class
         if setting in OF_GROUPS and _read(self.optimizer.param_groups[0], setting) is None:
             name = type(self.optimizer).__name__
             raise ActlabError(f"{name} has no {setting!r} that a schedule could change")
 
     def _check_start(self, run: int) -> None:
         """Raise an ActlabError for a scheduled setting that is 0 in all groups of a run."""
-        groups = zip(self.start, self.owners, strict=True)
-        starts = [start for start, owner in groups if owner == run]
-        for setting in self.members[run]:
-            if setting in OF_GROUPS and starts and not any(start[setting] for start in starts):
+        groups = zip(self.initial_values, self.owners, strict=True)
+        values_of_groups = [values for values, owner in groups if owner == run]
+        for setting in self.schedules[run]:
+            if setting not in OF_GROUPS or not values_of_groups:
+                continue
+            if not any(values[setting] for values in values_of_groups):
                 raise ActlabError(
                     f"{setting} is 0: a schedule multiplies it, so it would never change"
                 )
 
     @cached_property
-    def _schedules(self) -> Sequence[Mapping[str, Schedule]]:
-        """The schedules of each run, without shares of the training."""
+    def _counted_schedules(self) -> Sequence[Mapping[str, Schedule]]:
+        """The schedules of each run, with shares of the training as epochs or updates."""
         if self.total is None:
-            return self.members
-        members = []
-        for schedules in self.members:
-            members.append({name: rule.over(self.total) for name, rule in schedules.items()})
-        return members
+            return self.schedules
+        counted = []
+        for schedules in self.schedules:
+            counted.append({name: rule.over(self.total) for name, rule in schedules.items()})
+        return counted
 
-    def factor(self, member: int, setting: str, epoch: int, update: int) -> float:
+    def factor(self, run: int, setting: str, epoch: int, update: int) -> float:
         """Return the current factor of a run's setting, for an epoch and update counted from 0."""
-        schedule = self._schedules[member][setting]
+        schedule = self._counted_schedules[run][setting]
+        # Its factor follows a metric, so it is in the state and not a function of the epoch
         if isinstance(schedule, Plateau):
-            state = self.states.get(f"{member} {setting}")
+            # No state before the first evaluation
+            state = self.states.get(f"{run} {setting}")
             return state[0] if state else 1.0
         return schedule.factor(epoch if schedule.by == "epoch" else update)
 
     def move(self, epoch: int, update: int) -> None:
         """Set all scheduled settings for the next update; epoch and update count from 0."""
         # Set the optimiser's groups.
-        groups = zip(self.optimizer.param_groups, self.start, self.owners, strict=True)
-        for group, start, member in groups:
-            for setting in self.members[member]:
+        groups = zip(self.optimizer.param_groups, self.initial_values, self.owners, strict=True)
+        for group, values, run in groups:
+            for setting in self.schedules[run]:
                 if setting in OF_GROUPS:
-                    factor = self.factor(member, setting, epoch, update)
-                    _write(group, setting, start[setting] * factor)
+                    factor = self.factor(run, setting, epoch, update)
+                    _write(group, setting, values[setting] * factor)
 
         # Set the dropout layers.
         for setting in OF_DROPOUT:
             layers = [layer for layer in self.dropouts if layer.setting == setting]
-            if layers and any(setting in schedules for schedules in self.members):
+            if layers and any(setting in schedules for schedules in self.schedules):
                 scale = self._scale(setting, epoch, update)
                 for layer in layers:
                     layer.set_scale(scale)
@@ -130,22 +135,24 @@ class Scheduler:
     def _scale(self, setting: str, epoch: int, update: int) -> float | Tensor:
         """Return the factor of a dropout, as float64 ``(R, 1)`` if it differs between runs."""
         factors = []
-        for member, schedules in enumerate(self.members):
+        for run, schedules in enumerate(self.schedules):
             if setting in schedules:
-                factors.append(self.factor(member, setting, epoch, update))
+                factors.append(self.factor(run, setting, epoch, update))
             else:
+                # A run without a schedule keeps its probability
                 factors.append(1.0)
+        # One factor needs no tensor, and leaves the probability a number
         if len(set(factors)) == 1:
             return factors[0]
         return torch.tensor(factors, dtype=torch.float64).view(-1, 1)
 
     def observe(self, metrics: Mapping[str, Tensor]) -> None:
         """Update plateau schedules from metrics by name: one number, or one per run, ``(R,)``."""
-        for member, schedules in enumerate(self.members):
+        for run, schedules in enumerate(self.schedules):
             for setting, schedule in schedules.items():
                 if isinstance(schedule, Plateau) and schedule.metric in metrics:
-                    value = float(metrics[schedule.metric].flatten()[member])
-                    key = f"{member} {setting}"
+                    value = float(metrics[schedule.metric].flatten()[run])
+                    key = f"{run} {setting}"
                     self.states[key] = schedule.observe(self.states.get(key, ()), value)
 
 
@@ -160,6 +167,7 @@ def _read(group: Mapping[str, Any], setting: str) -> float | None:
 
 def _write(group: dict[str, Any], setting: str, value: float) -> None:
     if setting == "beta1":
+        # torch's pair is immutable
         group["betas"] = (value, *group["betas"][1:])
     else:
         group[setting] = value

@@ -39,6 +39,7 @@ class Schedule(ABC):
 
         At the epoch or update ``begun`` the schedule's position is 0.
         """
+        # The schedule itself keeps its shares, for another training
         schedule = copy.copy(self)
         vars(schedule).update(self._whole_numbers(total, begun))
         return schedule
@@ -96,6 +97,7 @@ class Warmup(Schedule):
 
     def factor(self, at: int) -> float:
         """Return the factor in epoch or at update ``at``, counted from 0."""
+        # The last update of the warm-up has the factor 1
         length = _number(self.length)
         if at < length:
             return self.start + (1 - self.start) * (at + 1) / length
@@ -137,9 +139,9 @@ class Linear(Schedule):
         super().__init__(by)
         if end is not None:
             # A start of 0 is both a whole number and a share.
-            is_rising = start < end
+            ends_later = start < end
             is_alike = start == 0 or _is_share(start) == _is_share(end)
-            if not (is_rising and is_alike):
+            if not (ends_later and is_alike):
                 raise ActlabError(
                     f"a linear schedule from {start} to {end}: give 'end' above 'start', 'start' "
                     "at least 0, both as whole numbers or both as shares of the training"
@@ -152,6 +154,7 @@ class Linear(Schedule):
         """Return the factor in epoch or at update ``at``, counted from 0."""
         start = _number(self.start)
         end = _number(self.end)
+        # 0 before the line, 1 behind it
         passed = min(max((at - start) / (end - start), 0.0), 1.0)
         return 1 + (self.final - 1) * passed
 
@@ -181,6 +184,7 @@ class Cosine(Schedule):
 
     def factor(self, at: int) -> float:
         """Return the factor in epoch or at update ``at``, counted from 0."""
+        # Behind the end the factor stays
         passed = min(at / _number(self.length), 1.0)
         return self.final + (1 - self.final) * 0.5 * (1 + math.cos(math.pi * passed))
 
@@ -225,6 +229,7 @@ class Steps(Schedule):
     def factor(self, at: int) -> float:
         """Return the factor in epoch or at update ``at``, counted from 0."""
         current = 1.0
+        # Steps increase, so the last one that has passed counts
         for moment, factor in self.factors.items():
             if at >= _number(moment):
                 current = factor
@@ -286,6 +291,7 @@ class Plateau(Schedule):
         """
         factor, best, since = state or (1.0, math.inf, 0.0)
         if self.mode == "max":
+            # From here on, lower is better
             value = -value
 
         # An improvement counts from the threshold on, which the infinite first value lacks.
@@ -325,9 +331,11 @@ def _of_total(
     length: int | float | None, by: By, total: Total, begun: int = 0, least: int = 1
 ) -> int:
     """Return a length as a whole number; None lasts to the end of the training."""
+    # A warm-up before this schedule has used ``begun`` of them
     if length is None:
         return max(least, total(by) - begun)
     if _is_share(length):
+        # A short training has a length of at least one
         return max(least, round(length * total(by)))
     return max(least, int(length))
 

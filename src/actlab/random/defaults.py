@@ -19,6 +19,7 @@ def seed_or_default(seed: int | None) -> int:
     if seed is not None:
         return seed
     text = os.environ.get(SEED_VARIABLE, "0")
+    # Lightning writes a number, but a user may set the variable
     if not text.isdecimal():
         raise ActlabError(f"${SEED_VARIABLE} {text!r}: give a whole number from 0")
     return int(text)

@@ -17,6 +17,7 @@ def seed_generators(seed: int) -> None:
     accelerator = _accelerator()
     if accelerator:
         accelerator.manual_seed(seed)
+    # numpy takes 32 bits
     np.random.seed(seed % 2**32)
     random.seed(seed)
 
@@ -45,6 +46,7 @@ class Generators(NamedTuple):
     def now(cls) -> Generators:
         """Return a snapshot of the current states."""
         accelerator = _accelerator()
+        # Only of an accelerator that the process uses: others would be initialised
         state = accelerator.get_rng_state() if accelerator else None
         return cls(torch.get_rng_state(), state, np.random.get_state(), random.getstate())
 
@@ -82,6 +84,7 @@ def own_generators(seed: int, drew: list[bool] | None = None) -> Iterator[None]:
     """
     before = Generators.now()
     seed_generators(seed)
+    # A snapshot costs time, so it is made only if somebody asks
     begun = Generators.now() if drew == [] else None
     try:
         yield

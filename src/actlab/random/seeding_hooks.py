@@ -30,6 +30,7 @@ class SeedGlobal:
 
     def attach(self, module: nn.Module) -> None:
         """Register both hooks on a module."""
+        # The second hook is called after an error, too, or the generators would stay seeded
         self._handles = [
             module.register_forward_pre_hook(self),
             module.register_forward_hook(self.after, always_call=True),
@@ -42,11 +43,14 @@ class SeedGlobal:
 
     def __call__(self, module: nn.Module, args: tuple[object, ...]) -> None:
         """Seed the global generators before the module's forward."""
+        # A list, because calls may be nested
         self._before.append(Generators.now())
         if not module.training:
+            # Without the position: each batch of an evaluation has the same numbers
             seed_generators(seed_for(self.stream.seeds[0], "evaluation", self.site))
             return
 
+        # A repeated call in one step draws other numbers
         site = [self.site]
         repeat = self._calls.count(self.stream)
         if repeat:
@@ -62,6 +66,7 @@ def seeded(module: nn.Module) -> list[tuple[nn.Module, SeedGlobal]]:
     """Return the `SeedGlobal` hooks in a module, each with the part that it is attached to."""
     pairs = []
     for part in module.modules():
+        # torch has no public list of hooks
         for hook in part._forward_pre_hooks.values():
             if isinstance(hook, SeedGlobal):
                 pairs.append((part, hook))

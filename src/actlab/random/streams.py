@@ -64,6 +64,7 @@ class Stream:
 
         if self.sites:
             keys = self._prepared.get(position)
+            # Outside blocks, and in evaluations
             if keys is None:
                 keys = self._keys_at([position])[0]
             self.keys.copy_(keys)
@@ -181,7 +182,7 @@ class Uniform(nn.Module):
         if repeat:
             keys = hash_words(keys, repeat, keys)
 
-        # Number the elements within the global batch
+        # Number the elements within the global batch, for any number of devices
         before, size = root.part
         per_run = x.numel() // len(self.stream.seeds)
         begin = before * per_run // max(size, 1)

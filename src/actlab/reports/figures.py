@@ -61,6 +61,7 @@ def figure_of(results: Results, plot: Plot, paper: style.Paper | None = None) ->
     if len(looks) > 1:
         handles = []
         for kind, look in looks.items():
+            # The legend of styles has no colour of a label
             handles.append(Line2D([], [], color=style.INK, label=kind, **look))
         legends.append(handles)
 
@@ -75,6 +76,8 @@ def figure_of(results: Results, plot: Plot, paper: style.Paper | None = None) ->
         legends=legends,
         paper=paper,
     )
+
+    # In characters, as matplotlib does not wrap titles
     title_width = int(_WIDE * width / columns)
     for ax, panel in zip(axes, plot.panels, strict=True):
         # The user's activations on top

@@ -62,6 +62,7 @@ def table(
     """
     # The header, and a rule below it; a heading has a rule of its own
     body = [r"\toprule", _line(head)]
+    # booktabs would draw two rules in a row
     has_heading = bool(rows) and _is_heading(rows[0], head)
     if not has_heading:
         body.append(r"\midrule")
@@ -75,6 +76,7 @@ def table(
             body.append(_line(row, number in bold))
     body.append(r"\bottomrule")
 
+    # Numbers are right-aligned
     alignment = "l" + "r" * (len(head) - 1)
     lines = [
         r"\begin{table}",
@@ -119,6 +121,7 @@ def with_packages(tables: Sequence[str]) -> str:
     A second comment names the required engine if pdfLaTeX does not set all letters.
     """
     text = "\n\n".join(["% \\usepackage{booktabs}", *tables]) + "\n"
+    # Names of activations may have any letter
     outside = sorted({char for char in text if ord(char) > LAST_OF_PDFLATEX})
     if outside:
         text = f"% XeLaTeX or LuaLaTeX only, because of: {' '.join(outside)}\n{text}"

@@ -58,6 +58,7 @@ def described(folder: Path) -> dict[str, str]:
 
 def _left_out_since(opened: Sequence[Results], stages: Sequence[Results]) -> list[str]:
     """Return a note on each run that reading all rows left out."""
+    # Notes that the table prints already are not repeated
     earlier: set[str] = set()
     for stage in opened:
         earlier.update(stage.left_out)

@@ -111,6 +111,7 @@ def checked(results: Results, entry: Mapping[str, Any]) -> list[dict[str, Any]]:
         panel = {"lines": results.study.compare, "x": EPOCH, **entry, **keys}
         panel["name"] = figure
         panel["number"] = number
+        # Only of the panel itself: the figure's entry of this name is the file
         panel["published"] = keys.get("published")
         panel["curves"] = published
         panel["over_epochs"] = panel["x"] == EPOCH
@@ -147,6 +148,7 @@ def _check_names(results: Results, panel: Mapping[str, Any]) -> None:
             curves.along(results.metrics.conditions[metric], panel["x"], condition)
             continue
         if not condition and not panel["over_epochs"]:
+            # Values over conditions have the condition that the x axis is about
             condition = panel["x"]
         results.metrics.check(metric, condition)
 
@@ -171,6 +173,7 @@ def panel_of(results: Results, panel: Mapping[str, Any], lines: list[Line]) -> P
         scale = 100.0
     ylim = panel.get("ylim")
     if ylim:
+        # matplotlib would ignore such a limit with a warning
         if panel.get("log") and not ylim[0] > 0:
             raise ActlabError(
                 f"figure {panel['name']!r}: 'ylim' {ylim} on a logarithmic axis: "
@@ -250,6 +253,7 @@ def _line_groups(
         if not group.point.matches(compared):
             continue
         if key in tune:
+            # A tuned key has several values in one group, so each is a line
             values = [setting.tuned[key] for setting in group.settings]
         else:
             values = [group.point[key]]
@@ -269,6 +273,7 @@ def _line_groups(
 def _at_several_points(
     panel: Mapping[str, Any], text: str, point: Point, earlier: Point
 ) -> ActlabError:
+    # The keys whose value the user has to state
     open_keys = [key for key in point if point[key] != earlier[key]]
     return ActlabError(
         f"figure {panel['name']!r}: {text} is at several grid points; "
@@ -283,6 +288,7 @@ def _reading_text(results: Results, panel: Mapping[str, Any]) -> str:
         # Which epoch is read
         at = str(read_where(panel.get("at", "last"), results.study))
         text = place(at)
+        # ``epoch 5``, ``at the end``, ``best value``
         if text.startswith("epoch"):
             text = f"at {text}"
         elif not text.startswith("at "):
@@ -357,6 +363,7 @@ def _selected_texts(panels: Iterable[Panel]) -> list[str]:
     texts_by_label = defaultdict(list)
     for panel in panels:
         for label, text in panel.selected.items():
+            # Panels may be at different selected settings
             titles_by_label[label].append(panel.title)
             texts_by_label[label].append(text)
 
@@ -417,7 +424,7 @@ def read_learnt(results: Results) -> Plot | None:
 
     panels: list[Panel] = []
     for group in results.groups:
-        setting = selection.chosen(results, group)
+        setting = selection.selected_setting(results, group)
         if not setting:
             continue
 
@@ -455,6 +462,7 @@ def _learnt_lines(runs: Sequence[Kept]) -> Iterator[Line]:
     layers: set[int] = set()
     for run in runs:
         for name in run[LEARNT]:
+            # All other names are numbers of layers
             if name != "x":
                 layers.add(int(name))
 
@@ -464,6 +472,7 @@ def _learnt_lines(runs: Sequence[Kept]) -> Iterator[Line]:
             continue
         start = _values(with_layer, INITIAL, layer)
         end = _values(with_layer, LEARNT, layer)
+        # Differences run by run, because each run has its own initial curve
         band = median_band(end - start)
 
         # Put the lowest and highest channel in place of the interval over seeds

@@ -29,6 +29,8 @@ from actlab.studies.study_folder import StudyFolder
 NAME = "curves.csv"
 _LINE_COLUMNS = ("figure", "panel", "line", "metric")
 _NUMBER_COLUMNS = ("x", "median", "low", "high", "n")
+# Which published curve belongs to a line. `draw` finds the curves itself, so that `load_curves`
+# accepts a file without these columns.
 _PUBLISHED_COLUMNS = ("published_panel", "published_act", "published_curve")
 COLUMNS = (*_LINE_COLUMNS, *_NUMBER_COLUMNS, *_PUBLISHED_COLUMNS)
 

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from actlab.analysis import notes, parameters, verdict
-from actlab.analysis.looks import DECIDED
+from actlab.analysis.looks import FINAL
 from actlab.analysis.results import Results
 from actlab.analysis.sentences import Case, brief, detectable_difference, quantity_text
 from actlab.analysis.study_table import Cell, Row, StudyTable
@@ -34,6 +34,7 @@ def print_summary(table: StudyTable, results: Results, file: TextIO | None = Non
     """
     console, widest = terminal.open_console(file)
     grid, left_out = _fitting(console, table, widest)
+    # A pipe has no width: the widest row decides
     if not console.is_terminal:
         console.width = max(80, terminal.width_of(console, grid))
 
@@ -63,6 +64,7 @@ def _runs_text(table: StudyTable, results: Results) -> str:
     if not table.ended:
         return text
 
+    # Rows of one activation may differ in other grid values
     labels = set(map(table.label, table.rows))
     names = short_names([table.compare])
     values = plural(len(labels), names[table.compare])
@@ -80,7 +82,7 @@ def _verdict(table: StudyTable, results: Results) -> list[str]:
     unfinished: list[Case] = []
     lacking: list[Case] = []
     for case in _sorted_cases(table):
-        if case.outcome in DECIDED:
+        if case.outcome in FINAL:
             decided.append(case)
         elif case.outcome == "unfinished":
             unfinished.append(case)
@@ -111,6 +113,7 @@ def _sorted_cases(table: StudyTable) -> list[Case]:
     for row in _sorted_rows(table):
         cases += [case for case in unsorted if case.row is row]
 
+    # Both sorts are stable, so the second leaves the order of the first within families
     cases.sort(key=lambda case: not table.is_own(case.row))
     cases.sort(key=lambda case: case.cell.family != "primary")
     return cases
@@ -121,6 +124,7 @@ def _comparisons(table: StudyTable, decided: Sequence[Case]) -> list[str]:
 
     The lines name their quantities, unless all have the same one.
     """
+    # The primary comparisons come first, see `_sorted_cases`
     quantities = set()
     number_of_primary = 0
     for case in decided:
@@ -136,6 +140,7 @@ def _comparisons(table: StudyTable, decided: Sequence[Case]) -> list[str]:
             mark = terminal.MARK
         cells = [f"{mark}{case.name}", *brief(case)]
         if len(quantities) > 1:
+            # Behind the name, where a reader looks for it
             cells.insert(1, quantity_text(case.cell))
         words.append(cells)
 
@@ -211,6 +216,7 @@ def _badness(row: Row) -> float:
     if not row.columns:
         return 0.0
     cell = row.primary
+    # Rows without a value come last
     if cell.median is None or math.isnan(cell.median):
         return math.inf
     if not cell.goal:
@@ -248,6 +254,7 @@ def _reading(table: StudyTable, left_out: int) -> list[str]:
     # What the numbers of the primary metric are
     texts = []
     meanings: dict[str, None] = {}
+    # A study may have no column yet
     cells = [row.primary for row in table.rows if row.columns]
     for cell in cells:
         interval = cell.interval

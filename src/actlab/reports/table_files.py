@@ -49,6 +49,7 @@ def to_markdown(table: StudyTable) -> str:
 def _markdown_table(
     head: Sequence[str], body: Sequence[Sequence[str]], bold: Sequence[bool]
 ) -> str:
+    # The first column is text, all others are numbers
     alignment = ["---"] + ["---:"] * (len(head) - 1)
     lines = [_markdown_line(head), _markdown_line(alignment)]
     for row, is_bold in zip(body, bold, strict=True):
@@ -71,6 +72,7 @@ def to_latex(table: StudyTable) -> str:
     """
     # The user's rows, and the study's name as a part of labels
     bold = {number for number, is_own in enumerate(by_user(table)) if is_own}
+    # LaTeX's labels take letters, digits and hyphens
     study = "".join(c if c.isascii() and c.isalnum() else "-" for c in table.study)
 
     latex_tables: list[str] = []
@@ -120,7 +122,7 @@ def _correction_text(table: StudyTable) -> str:
         if number:
             families.append(f"{number} {family}")
 
-    # Looks before the study was extended
+    # The present look counts in addition to the looks before the study was extended
     looks = ""
     if table.looks:
         looks = f" and for {table.looks + 1} looks"

@@ -20,7 +20,7 @@ from actlab.config.paths import get_dotted
 from actlab.config.values import shareable
 from actlab.errors.messages import one_line
 from actlab.storage.files import regular
-from actlab.storage.logger_ids import id_in
+from actlab.storage.logger_ids import ensure_id
 from actlab.storage.paths import at_home
 from actlab.studies.plan import Study
 
@@ -118,8 +118,10 @@ class RunLogger(WandbLogger):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for a process that Lightning spawns, which starts or resumes the run."""
+        # A run of W&B belongs to one process
         if self._experiment is not None:
             self.finalize("success")
+        # Without a copy the spawned process would change this logger
         return self.__dict__.copy()
 
     def _start_run(self) -> Any:
@@ -150,6 +152,7 @@ class RunLogger(WandbLogger):
     @rank_zero_only
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
         """Record the nested config, and again at top level the keys by which runs are compared."""
+        # Paths of this machine are private
         nested = shareable(params)
         values = {**compared(nested), **nested}
         self.experiment.config.update(values, allow_val_change=True)
@@ -159,6 +162,7 @@ class RunLogger(WandbLogger):
         """Record values at a step; a table is in no summary."""
         for name, value in metrics.items():
             if not isinstance(value, wandb.Table):
+                # All values, because W&B's own summary has only the last
                 self._logged.setdefault(name, []).append(float(value))
         super().log_metrics(metrics, step)
 
@@ -241,7 +245,7 @@ def publish(
         group=study.name,
         tags=study.tags,
         job_type="report",
-        id=id_in(folder),
+        id=ensure_id(folder),
     )
 
     # Log table and pictures
@@ -261,6 +265,7 @@ def compared(config: Mapping[str, Any]) -> dict[str, Any]:
     values = {}
     for name, key in _COMPARED.items():
         value = get_dotted(config, key)
+        # A plain network may have no dropout, for example
         if value is None:
             continue
         if name == "activation":
@@ -277,6 +282,7 @@ def mode(offline: bool | None = None) -> str:
     # Without a request
     environment_mode = os.environ.get("WANDB_MODE")
     if environment_mode:
+        # W&B's older word
         return "offline" if environment_mode == "dryrun" else environment_mode
     if os.environ.get("WANDB_API_KEY") or _in_netrc():
         return "online"
@@ -290,6 +296,7 @@ def default_entity() -> str:
 
 def _in_netrc() -> bool:
     """Return whether the netrc file has an account at W&B's host."""
+    # A server of one's own has another host
     address = os.environ.get("WANDB_BASE_URL", "").partition("//")[2]
     host = address.partition("/")[0] or _HOST
     path = at_home(os.environ.get("NETRC", "~/.netrc"))

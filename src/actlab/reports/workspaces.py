@@ -44,6 +44,7 @@ def _drawn_over_epochs(figure: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return metric and condition of each line that a figure draws over epochs."""
     pairs = []
     for keys in [figure, *figure.get("panels", [])]:
+        # A panel may override each key of its figure
         panel = {**figure, **keys}
         if panel.get("x", "epoch") == "epoch":
             for metric in keys.get("y") or {}:
@@ -105,6 +106,7 @@ def report(study: Study, table: str, entity: str, project: str) -> wr.Report:
 
 def _sections(study: Study) -> dict[str, list[Any]]:
     """Return the panels of each section by its title."""
+    # As in our figures: the median of all seeds, and their range
     over_seeds = {"groupby": SETTING, "groupby_aggfunc": "median", "groupby_rangefunc": "minmax"}
 
     # A curve of each metric, and bars of its last and best values
@@ -163,5 +165,6 @@ def create(study: Study, table: str, entity: str, project: str) -> Sequence[str]
     new_workspace = workspace(study, entity, project)
     new_report = report(study, table, entity, project)
     new_workspace.save()
+    # A draft, which only its author sees until it is published
     new_report.save(draft=True)
     return [str(new_workspace.url), str(new_report.url)]

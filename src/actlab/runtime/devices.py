@@ -36,14 +36,16 @@ def threads(number: int) -> Iterator[None]:
 def accelerators() -> list[str]:
     """Return the names of accelerators, as values of `VISIBLE`, by falling free memory.
 
-    Of several GPUs, those with less than 1 GiB are left out, unless all are. CUDA shows a process
-    only the first of several slices of a GPU (MIG), so their names are not counted.
+    Of several GPUs, those with less than 1 GiB are left out, unless all are. Names of slices of a
+    GPU (MIG) are all returned, in the user's order: torch counts only the first slice.
     """
     # List the names that the user made visible, or the numbers of all devices.
     visible = os.environ.get(VISIBLE) or ""
     names = visible.split(",")
     if "MIG-" in visible:
         return names
+
+    # CUDA ignores a name without a device, and all names after it.
     number = torch.accelerator.device_count()
     names = names[:number] if visible else [str(device) for device in range(number)]
     if number < 2:

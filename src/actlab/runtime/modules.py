@@ -36,8 +36,8 @@ def unfuse(module: nn.Module) -> None:
 def unchanged(parts: Iterable[nn.Module]) -> Iterator[None]:
     """Run a block; then restore each part's parameters, buffers, attributes and values of tensors.
 
-    What other objects hold, such as lists, is not restored, and neither are the parts of a part. A
-    part whose first call gives it shapes keeps them.
+    Children are restored only if they are listed as parts themselves. Not restored are what other
+    objects hold, such as lists, and anything of a lazy part, whose first call gives it shapes.
     """
     # Copy the dictionaries of each part.
     dictionaries: list[tuple[dict[str, Any], dict[str, Any]]] = []

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence Lightning's messages about each run."""
+    """Silence Lightning's messages and warnings about each run."""
     import pytorch_lightning  # noqa: F401  (an import sets the levels of its loggers)
 
     # Raise the levels of its loggers.

@@ -26,7 +26,7 @@ _told = 0.0  # time of the last report
 class Stopped(BaseException):
     """Raised by a signal to end the process; no ``except Exception`` catches it."""
 
-    how = ""  # what was stopped, for people; empty where the command says how it is resumed
+    explanation = ""  # what was stopped, for people; empty where the command says how it is resumed
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -56,15 +56,15 @@ def stopping() -> Iterator[None]:
 
 
 @contextmanager
-def explained(how: Callable[[], str]) -> Iterator[None]:
-    """Let a stop in the block say ``how`` it is resumed, even if code replaced the exception."""
+def explained(explanation: Callable[[], str]) -> Iterator[None]:
+    """Let a stop in the block say how it is resumed, even if code replaced the exception."""
     try:
         yield
     except BaseException as error:
         if not _requested:
             raise
         stop = Stopped(_requested[0])
-        stop.how = how()
+        stop.explanation = explanation()
         raise stop from error
 
 

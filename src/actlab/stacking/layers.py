@@ -75,10 +75,12 @@ def form_of(layer: nn.Module) -> Form | None:
     for kind in layer_type.__mro__:
         if kind not in _FORMS:
             continue
+        # A form computes what these methods of its class compute.
         if any(getattr(layer_type, name) is not getattr(kind, name) for name in _METHODS):
             continue
 
-        # A composite module with tensors of its own has no form.
+        # The first form decides; no base class is looked at any more. `walked`, for composite
+        # modules, stacks only children, not tensors of the module itself.
         form, applies = _FORMS[kind]
         tensors = [*layer.parameters(recurse=False), *layer.buffers(recurse=False)]
         if (form is walked and tensors) or not applies(layer):

@@ -46,13 +46,13 @@ def joined(members: Sequence[nn.Module]) -> nn.Module:
 
     Names are the names in a member; a tied weight stays one parameter. Call the copy by `call`.
     """
-    joint_network = copy.deepcopy(members[0])
-    for _, hook in seeded(joint_network):  # vmap itself rejects random numbers
+    network = copy.deepcopy(members[0])
+    for _, hook in seeded(network):  # needless seeding: vmap rejects layers that draw
         hook.detach()
 
-    # Replace each tensor by the tensors of all members.
-    joint_tensors: dict[int, Tensor] = {}  # by the id of the first member's tensor
-    for path, module in joint_network.named_modules():
+    # Replace each tensor by the tensors of all members; a tied one, found by its id, only once.
+    stacked_tensors: dict[int, Tensor] = {}  # by the id of the first member's tensor
+    for path, module in network.named_modules():
         parts = [member.get_submodule(path) for member in members]
         tensors = module._parameters | module._buffers
         for name, tensor in tensors.items():
@@ -60,13 +60,13 @@ def joined(members: Sequence[nn.Module]) -> nn.Module:
                 continue
             member_tensor = getattr(parts[0], name)
             key = id(member_tensor)
-            if key not in joint_tensors:
-                joint = stacked_tensor(parts, name)
+            if key not in stacked_tensors:
+                stacked = stacked_tensor(parts, name)
                 if isinstance(member_tensor, nn.Parameter):
-                    joint = nn.Parameter(joint, member_tensor.requires_grad)
-                joint_tensors[key] = joint
-            setattr(module, name, joint_tensors[key])
-    return joint_network
+                    stacked = nn.Parameter(stacked, member_tensor.requires_grad)
+                stacked_tensors[key] = stacked
+            setattr(module, name, stacked_tensors[key])
+    return network
 
 
 def call(network: nn.Module, *inputs: Tensor, shared: bool = False) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
@@ -90,11 +90,18 @@ def task_state(network: StackedNetwork, r: int) -> dict[str, Tensor]:
     return {f"network.{name}": value for name, value in network.member_state(r).items()}
 
 
-def member_names(network: StackedNetwork) -> dict[str, tuple[str, int | None]]:
-    """Return the name in a member of each stacked parameter, and its run; None if it has all."""
-    names: dict[str, tuple[str, int | None]] = {}
+class MemberParameter(NamedTuple):
+    """What a parameter of a stacked network is in its members."""
+
+    name: str  # in a member's network
+    run: int | None  # whose parameter it is; None if it holds the numbers of all runs
+
+
+def member_parameters(network: StackedNetwork) -> dict[str, MemberParameter]:
+    """Return what each parameter of a stacked network is in its members, by its name."""
+    parameters: dict[str, MemberParameter] = {}
     for name, _ in network.named_parameters():
-        names[name] = name.removeprefix("layers."), None
+        parameters[name] = MemberParameter(name.removeprefix("layers."), None)
 
     # A module that is called member by member has parameters of one run.
     for path, part in network.named_modules():
@@ -102,8 +109,9 @@ def member_names(network: StackedNetwork) -> dict[str, tuple[str, int | None]]:
             continue
         prefix = f"{path}.members."
         outer = path.removeprefix("layers")
-        for name in names:
+        for name in parameters:
             if name.startswith(prefix):
                 number, _, inner = name.removeprefix(prefix).partition(".")
-                names[name] = f"{outer}.{inner}".strip("."), int(number)
-    return names
+                member_name = f"{outer}.{inner}".strip(".")
+                parameters[name] = MemberParameter(member_name, int(number))
+    return parameters

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from actlab import optim
 from actlab.errors import ActlabError
 from actlab.stacking.layers import WHOLE
-from actlab.stacking.network import StackedNetwork, member_names
+from actlab.stacking.network import MemberParameter, StackedNetwork, member_parameters
 from actlab.tasks import Task
 from actlab.tasks.building import checked_optimizer
 
@@ -32,32 +32,36 @@ class Slices:
     """
 
     def __init__(self, network: StackedNetwork, members: Sequence[Task]) -> None:
-        self.sliced: dict[nn.Parameter, list[nn.Parameter]] = {}  # slices, by their parameter
-        self._runs: dict[nn.Parameter, slice] = {}
-        self._columns: dict[nn.Parameter, int] = {}  # by slice or parameter, see `clip_norms`
         self.size = len(members)
         self.owners: list[int] = []  # the first run of each parameter group
 
-        # Name the parameters as in a member.
-        self._names = member_names(network)
-        self._column_by_name: dict[str, int] = {}  # by the name in a member
-        member_kinds = optim.kinds(members[0].network, members[0].activations)
-        self._rows: dict[str, Tensor] = {}
-        kinds = {}
-        for name, (inner, owner) in self._names.items():
-            kinds[name] = member_kinds[inner]
-            self._column_by_name.setdefault(inner, len(self._column_by_name))
+        # What `_parts` enters: the slices of each parameter that is split, and the runs and the
+        # column of norms (`clip_norms`) of each slice and of each parameter that stays whole.
+        self.sliced: dict[nn.Parameter, list[nn.Parameter]] = {}
+        self._runs: dict[nn.Parameter, slice] = {}
+        self._columns: dict[nn.Parameter, int] = {}
 
-            # Store the numbers of each member in whole vectors.
-            if owner is None:
-                self._rows[name] = _in_whole_vectors(network.get_parameter(name))
+        # Number the parameters of a member.
+        self._member_parameters = member_parameters(network)
+        self._column_by_name: dict[str, int] = {}  # by the name in a member
+        for parameter in self._member_parameters.values():
+            self._column_by_name.setdefault(parameter.name, len(self._column_by_name))
+
+        # Move the parameters; then the members' own networks view the new memory.
+        self._rows = _stored_in_vectors(network, self._member_parameters)
         for r, member in enumerate(members):
             network.share(r, member.network)
 
-        # Group neighbouring members with equal settings.
+        # Neighbours share a group if settings and schedules are equal, and no schedule has a state.
+        # Parameters that decay and parameters that do not are separate groups.
+        member_kinds = optim.kinds(members[0].network, members[0].activations)
+        kinds = {}
+        for name, parameter in self._member_parameters.items():
+            kinds[name] = member_kinds[parameter.name]
         groups: list[dict[str, Any]] = []
         numbers = range(len(members))
-        for (settings, *_), neighbours in groupby(numbers, lambda r: _settings(members[r], r)):
+        for key, neighbours in groupby(numbers, lambda r: _shared_by_neighbours(members[r], r)):
+            settings, _schedules, _stateful_run = key
             indices = list(neighbours)
             runs = slice(indices[0], indices[-1] + 1)
             for names, decay in optim.groups(kinds, members[runs.start].l2):
@@ -65,7 +69,8 @@ class Slices:
                 if parts:
                     groups.append({**settings, **decay, "params": parts})
                     self.owners.append(runs.start)
-        self.optimizer = _shared(members)(groups)
+        build_optimizer = _optimizer_of_all(members)
+        self.optimizer = build_optimizer(groups)
 
         # torch gives the parameters of all groups the initial value of the first group.
         if isinstance(self.optimizer, torch.optim.Adagrad):
@@ -79,19 +84,20 @@ class Slices:
         """Yield what the optimiser updates of some parameters: slices, or whole parameters."""
         for name in names:
             part = network.get_parameter(name)
-            inner, owner = self._names[name]
-            if owner is None:
+            member_name, run = self._member_parameters[name]
+            if run is None:
+                # Split it, unless these are all runs and it was not padded.
                 rows = self._rows[name]
                 if runs != slice(0, self.size) or rows.shape != part.shape:
                     slices = self.sliced.setdefault(part, [])
                     part = nn.Parameter(rows[runs])
                     slices.append(part)
                 self._runs[part] = runs
-            elif runs.start <= owner < runs.stop:
-                self._runs[part] = slice(owner, owner + 1)
-            else:
+            elif runs.start <= run < runs.stop:
+                self._runs[part] = slice(run, run + 1)
+            else:  # of a run in another group
                 continue
-            self._columns[part] = self._column_by_name[inner]
+            self._columns[part] = self._column_by_name[member_name]
             yield part
 
     @torch.no_grad()
@@ -152,6 +158,17 @@ def _padded(tensor: Tensor) -> Tensor:
     return F.pad(numbers, (0, padding))
 
 
+def _stored_in_vectors(
+    network: StackedNetwork, parameters: Mapping[str, MemberParameter]
+) -> dict[str, Tensor]:
+    """Move each parameter of all runs to whole vectors; return the new storage by name."""
+    rows = {}
+    for name, (_, run) in parameters.items():
+        if run is None:
+            rows[name] = _in_whole_vectors(network.get_parameter(name))
+    return rows
+
+
 def _in_whole_vectors(parameter: nn.Parameter) -> Tensor:
     """Return the storage of a stacked parameter, ``(R, P)`` if it was padded, else in its shape."""
     values = parameter.detach()
@@ -165,19 +182,24 @@ def _in_whole_vectors(parameter: nn.Parameter) -> Tensor:
     return rows
 
 
-def _settings(member: Task, r: int) -> tuple[dict[str, Any], dict[str, optim.Schedule], int | None]:
-    """Return what neighbours share; the number of a member whose schedule has a state, too."""
+def _shared_by_neighbours(
+    member: Task, r: int
+) -> tuple[dict[str, Any], dict[str, optim.Schedule], int | None]:
+    """Return the settings of the optimiser, the schedules, and the run if a schedule has a state.
+
+    Neighbours with equal values share a group; a run with a state equals no neighbour.
+    """
     optimizer = member.optimizer([nn.Parameter(torch.zeros(1))])
     settings = dict(optimizer.param_groups[0])
     del settings["params"]
     if member.l2 is not None:
         settings["penalty"] = member.l2.weight_decay
-    number = r if optim.is_stateful(member.schedules) else None
-    return settings, member.schedules, number
+    stateful_run = r if optim.is_stateful(member.schedules) else None
+    return settings, member.schedules, stateful_run
 
 
-def _shared(members: Sequence[Task]) -> OptimizerCallable:
-    """Return the optimiser of all members; reject members with different ones."""
+def _optimizer_of_all(members: Sequence[Task]) -> OptimizerCallable:
+    """Return the factory of the members' optimiser; reject members with different ones."""
     kinds: list[str] = []
     for member in members:
         optimizer = checked_optimizer(member, [nn.Parameter(torch.zeros(1))])

@@ -55,6 +55,7 @@ class StackedTask(Training):
 
     def __init__(self, members: Sequence[Task]) -> None:
         super().__init__(StackedTask)
+        # Members share all that decides: layers, class and hooks
         reason = reason_against(members[0])
         if reason:
             raise ActlabError(f"{type(members[0]).__name__} cannot be stacked: {reason}")
@@ -75,6 +76,7 @@ class StackedTask(Training):
 
     def setup(self, stage: str) -> None:
         """Give the members the Trainer, because their quantities may depend on the epoch."""
+        # Its settings hold for all members
         prototype = self.members[0]
         devices = self.trainer.world_size
         # Each run's part of a batch would have its own offset.
@@ -94,6 +96,7 @@ class StackedTask(Training):
         if not self.loggers_of or not self.logs_update(batch_idx):
             return
 
+        # One transfer from the device for all members
         losses = measured["train/loss"][0].tolist()
         for r, logger in self.loggers_of.items():
             metrics = {STEP_LOSS: losses[r], "epoch": self.current_epoch}
@@ -136,6 +139,7 @@ class StackedTask(Training):
         batch = as_batch(batch)
         by_run = batch
         if shared:
+            # A view for each run, without a copy
             by_run = tuple(part.expand(len(self.members), *part.shape) for part in batch)
 
         # Measure all members.
@@ -163,6 +167,7 @@ class StackedTask(Training):
         if getattr(prototype.inputs, "takes_run_axis", False):
             inputs = prototype.inputs(batch)
         else:
+            # The task may look at a batch (B, …) only
             inputs_by_run = []
             for r, member in enumerate(self.members):
                 inputs_by_run.append(member.inputs(_of_member(by_run, r)))
@@ -180,7 +185,9 @@ class StackedTask(Training):
         measured = []
         for r, member in enumerate(self.members):
             member.training = self.training
+            # Each member is in the mode of the stack
             measured.append(member.quantities(output[r], _of_member(batch, r)))
+        # All members have the same names
         stacked = {}
         for name in measured[0]:
             stacked[name] = stacked_quantity([quantities[name] for quantities in measured])
@@ -240,6 +247,7 @@ def reason_against(task: pl.LightningModule) -> str | None:
     for hook in HOOKS:
         if getattr(type(task), hook) is not getattr(Task, hook):
             return f"{name} overrides {hook!r}, which a stack does not call"
+    # Such a loss would need the network of each member
     if task.sees_network and not task.measures_all:
         return (
             f"'measure' of {name} may not accept a run axis; mark it with "

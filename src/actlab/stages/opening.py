@@ -83,6 +83,7 @@ class Opened:
         """
         stages = self.folder.study.stages
         number = len(self.stages)
+        # All stages have opened
         if number >= len(stages):
             return None
 
@@ -123,13 +124,14 @@ def opened(folder: StudyFolder, store: bool = True) -> Opened:
         return Opened(folder, [folder])
 
     first_stage, *later_stages = study.stages
-    stages = [folder.of(planned(study, first_stage))]
+    stages = [folder.with_study(planned(study, first_stage))]
     stored = folder.selection
     selections = dict(stored)
     for stage in later_stages:
-        # Select a setting at each grid point
-        before = stages[-1]
-        entries, failures = _select(before, stored.get(stage.name, {}))
+        # Select a setting at each grid point. Entries of failed points have no seeds and are not
+        # stored, so a later start selects again.
+        previous = stages[-1]
+        entries, failures = _select(previous, stored.get(stage.name, {}))
         entries_with_seeds = {key: entry for key, entry in entries.items() if entry["seeds"]}
         if not entries_with_seeds:
             break
@@ -137,11 +139,11 @@ def opened(folder: StudyFolder, store: bool = True) -> Opened:
 
         # Plan the stage at these settings
         choices = [(group, entries[group.key]) for group in stages[0].groups]
-        later = replace(_later_study(study, before.study, stage, choices), failed=failures)
+        later = replace(_later_study(study, previous.study, stage, choices), failed=failures)
         if first_stage.search:
             later = search.compared(later, grid_of(study, first_stage), choices)
-        notes = (*later.notes, *_notes_on_other_runs(before, entries))
-        stages.append(folder.of(replace(later, notes=notes)))
+        notes = (*later.notes, *_notes_on_other_runs(previous, entries))
+        stages.append(folder.with_study(replace(later, notes=notes)))
 
     if store and selections != stored and folder.path.exists():
         folder.store(SELECTION, selections)
@@ -156,20 +158,25 @@ def planned(study: Study, stage: Stage) -> Study:
     return search.study_of(grid, stage.search)
 
 
-def _select(before: StudyFolder, stored: Chosen) -> tuple[Chosen, Mapping[str, str]]:
-    """Return the entry of each group and why runs failed; both are empty while a run is missing."""
-    entries = _valid_entries(before, stored)
+def _select(previous: StudyFolder, stored: Chosen) -> tuple[Chosen, Mapping[str, str]]:
+    """Return the entry of each group, and why runs of the previous stage failed.
+
+    Both are empty while a run of a group without a stored entry is missing.
+    """
+    entries = _valid_entries(previous, stored)
     new_groups = []
-    for group in before.groups:
+    for group in previous.groups:
         if group.key not in entries:
             new_groups.append(group)
+
+    # Entries of groups with failed runs are never stored, so no failure prevented a selection
     if not new_groups:
         return entries, {}
 
     # Wait for all runs of the groups without an entry
-    loaded = results.load(before)
+    loaded = results.load(previous)
     ended = loaded.results.keys() | loaded.failures.keys()
-    running = {run.id for run in before.runs} - ended
+    running = {run.id for run in previous.runs} - ended
     for group in new_groups:
         if not running.isdisjoint(group.run_ids):
             return {}, {}
@@ -189,20 +196,21 @@ def _all_trials_diverged(group: Group, loaded: Results) -> bool:
     return all(map(math.isinf, selection.scores(loaded, group.settings)))
 
 
-def _valid_entries(before: StudyFolder, stored: Chosen) -> Chosen:
-    """Return the stored entries of groups that runs of today's code and settings have selected.
+def _valid_entries(previous: StudyFolder, stored: Chosen) -> Chosen:
+    """Return the stored entries that runs of the previous stage, as planned now, have selected.
 
     Raises:
         DamagedError: if another rule has selected an entry.
     """
-    rule = before.study.select
+    rule = previous.study.select
     entries = {}
-    for group in before.groups:
+    for group in previous.groups:
         entry = stored.get(group.key)
         if entry is None:
             continue
 
-        # Leave out entries by runs of other code or settings, or by other trials
+        # Leave out entries by runs of other code or settings, or by other trials. Seeds that were
+        # added to a grid since leave an entry valid.
         runs = set(group.run_ids)
         selecting_runs = set(entry.get("runs") or runs)
         if runs.isdisjoint(selecting_runs) or (group.space and runs != selecting_runs):
@@ -228,7 +236,7 @@ def _entry_of(group: Group, loaded: Results) -> Selected:
     diverged.
     """
     study = loaded.study
-    setting = selection.chosen(loaded, group) or group.settings[0]
+    setting = selection.selected_setting(loaded, group) or group.settings[0]
 
     # The seeds that selected it
     seeds = [run.seed for run in setting.runs]
@@ -253,6 +261,7 @@ def load(folder: StudyFolder, stage: str | None = None) -> list[Results]:
     stages = ready.stages
     if stage is not None:
         stages = ready.until(stage)
+    # Earlier stages say how the settings were selected
     loaded = list(map(results.load, stages))
 
     # The first stage has selected the settings of the second
@@ -275,8 +284,8 @@ def load(folder: StudyFolder, stage: str | None = None) -> list[Results]:
 def designed(folder: StudyFolder) -> Results:
     """Return the comparison that a study ends in, without values of runs.
 
-    Until its stage has opened, each group has its first setting, and no looks after a search are
-    counted: they depend on what it selects.
+    Until its stage has opened, each group has its first setting, and verdicts seen earlier are not
+    counted. After a search they are counted by `Study.question`, which follows from the selection.
     """
     ready = opened(folder, store=False)
     study = ready.folder.study
@@ -284,30 +293,36 @@ def designed(folder: StudyFolder) -> Results:
     if len(ready.stages) >= len(stages):
         return Results(ready.stages[-1], {}, {})
 
-    # Each group has its first setting, and the seeds of all stages that select
+    # Collect the seeds of all stages that select
     seeds: list[int] = []
     for stage in stages[:-1]:
         seeds += stage.seeds
-    grid = planned(study, stages[0])
+
+    # Take the first setting of each group
+    first_stage_study = planned(study, stages[0])
     choices: list[tuple[Group, Selected]] = []
-    for group in groups(grid):
+    for group in groups(first_stage_study):
         settings = group.settings
         chosen = dict(settings[0].tuned)
         choices.append((group, {"chosen": chosen, "tried": len(settings), "seeds": seeds}))
-    return Results(folder.of(_later_study(study, grid, stages[-1], choices)), {}, {})
+
+    # The entries state all selecting seeds, so the first stage can serve as the previous one
+    last_study = _later_study(study, first_stage_study, stages[-1], choices)
+    return Results(folder.with_study(last_study), {}, {})
 
 
 def grid_of(study: Study, stage: Stage) -> Study:
     """Return a study of the whole grid with the settings and seeds of any stage."""
     blocks = []
     for block in study.blocks:
+        # Settings of the stage win over those of the block
         blocks.append(replace(block, settings={**block.settings, **stage.settings}))
 
     is_last = stage.name == study.stages[-1].name  # whose seeds `more_seeds` sets
     return replace(
         study,
         blocks=tuple(blocks),
-        cut=study.cut or other_length(zip(study.blocks, blocks, strict=True)),
+        other_length=study.other_length or other_length(zip(study.blocks, blocks, strict=True)),
         seeds=stage.seeds,
         more_seeds=study.more_seeds if is_last else "",
         title=f"{study.title}, stage {stage.name}",
@@ -320,6 +335,7 @@ def _runs_that_selected(first_groups: Sequence[Group], entries: Chosen) -> Itera
         entry = entries.get(group.key)
         if entry is None:
             continue
+        # Entries of older versions have only the seeds
         if "runs" in entry:
             yield from entry["runs"]
             continue
@@ -329,7 +345,7 @@ def _runs_that_selected(first_groups: Sequence[Group], entries: Chosen) -> Itera
 
 
 def _later_study(
-    study: Study, before: Study, stage: Stage, choices: Sequence[tuple[Group, Selected]]
+    study: Study, previous: Study, stage: Stage, choices: Sequence[tuple[Group, Selected]]
 ) -> Study:
     """Return a later stage as a study: a block for each grid point, with one value for each key."""
     grid = grid_of(study, stage)
@@ -368,7 +384,7 @@ def _later_study(
         blocks=tuple(blocks),
         tried=tried,
         edges=edges,
-        chosen_on=_selecting_seeds(before, stage, choices),
+        chosen_on=_selecting_seeds(previous, stage, choices),
         notes=tuple(notes),
     )
 
@@ -385,13 +401,14 @@ def _run_of(group: Group, entry: Selected) -> Run:
 
 
 def _selecting_seeds(
-    before: Study, stage: Stage, choices: Sequence[tuple[Group, Selected]]
+    previous: Study, stage: Stage, choices: Sequence[tuple[Group, Selected]]
 ) -> frozenset[int]:
     """Return the seeds that selected the settings of a stage, which may not have them again."""
-    seeds = set(before.chosen_on)
+    seeds = set(previous.chosen_on)
     for _, entry in choices:
         seeds.update(entry["seeds"])
 
+    # A seed that selected a setting would make it look too good
     shared = sorted(seeds & set(stage.seeds))
     if shared:
         raise ActlabError(
@@ -401,11 +418,14 @@ def _selecting_seeds(
     return frozenset(seeds)
 
 
-def _notes_on_other_runs(before: StudyFolder, entries: Chosen) -> list[str]:
-    """Return a note if other runs than planned selected settings: fewer seeds or another grid."""
-    # Count the groups that other runs selected
+def _notes_on_other_runs(previous: StudyFolder, entries: Chosen) -> list[str]:
+    """Return a note if the runs that selected settings are not the runs that are planned now.
+
+    Since then, seeds may have been added or the grid may have changed.
+    """
+    # Count the groups whose setting other runs selected
     number = 0
-    for group in before.groups:
+    for group in previous.groups:
         planned_ids = set(group.run_ids)
         selecting_runs = entries[group.key].get("runs", planned_ids)
         if set(selecting_runs) != planned_ids:
@@ -414,6 +434,6 @@ def _notes_on_other_runs(before: StudyFolder, entries: Chosen) -> list[str]:
     if number == 0:
         return []
     return [
-        f"{number} of {len(before.groups)} settings were chosen by other runs than "
-        f"{before.study.title!r} has, and are kept in {SELECTION}: delete it to choose again."
+        f"{number} of {len(previous.groups)} settings were chosen by other runs than "
+        f"{previous.study.title!r} has, and are kept in {SELECTION}: delete it to choose again."
     ]

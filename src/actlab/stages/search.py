@@ -57,6 +57,7 @@ def blocks_of(grid: Study, search: Search) -> tuple[Block, ...]:
             for space in search.spaces(activations):
                 named_point = point | {SEARCHED: name}
                 for tuned in points(space, search.trials):
+                    # Trials of one named point form a group, from which one is selected
                     trial = Trial(named_point, tuned, space)
                     blocks.append(replace(block, grid=_grid(point, tuned), trial=trial))
                 name = f"{name} as given"  # in the second space
@@ -118,8 +119,9 @@ def lines(folder: StudyFolder) -> Iterator[str]:
     """
     loaded = results.load(folder)
     for group in folder.groups:
-        best = selection.chosen(loaded, group)
+        best = selection.selected_setting(loaded, group)
         for number, setting in enumerate(group.settings, 1):
+            # A trial with runs missing has no median yet
             if any(run.id not in loaded.results for run in setting.runs):
                 continue
 

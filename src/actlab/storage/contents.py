@@ -76,17 +76,19 @@ def content_of(text: str, of_data: bool) -> str | None:
     The text is ``file.py:Name``, an importable name or a path. Where it is ``of_data``, of the
     datamodule, a plain word may name a folder.
     """
-    # Code
+    # Code: the user's by its syntax, installed packages by their bytes
     digests = []
     files = code_files(text, of_data)
     if files:
         user_files = [file for file in files if not _is_installed(file)]
-        digests.append(_files_digest(files, None, _parsed(user_files)))
+        parsed_digests = _parsed(user_files)
+        digests.append(_files_digest(files, None, parsed_digests))
 
-    # A path; ``knots.csv`` is a dotted name, too
-    is_path = of_data or "/" in text or "." in text
-    is_activation = text.rpartition(":")[0].endswith(".py")
-    if is_path and not is_activation and 0 < len(text) < 1000:
+    # A text may be both: ``knots.csv`` reads as a dotted name and as a path. Both digests count.
+    may_be_path = of_data or "/" in text or "." in text
+    names_a_definition = text.rpartition(":")[0].endswith(".py")  # ``file.py:Name``
+    has_length_of_path = 0 < len(text) < 1000
+    if may_be_path and has_length_of_path and not names_a_definition:
         digest = _path_digest(Path(text))
         if digest:
             digests.append(digest)
@@ -276,7 +278,8 @@ def _counted_fields(node: ast.AST) -> dict[str, Any]:
     if isinstance(node, ast.JoinedStr):
         fields["values"] = [part for part in node.values if getattr(part, "value", None) != ""]
 
-    # None is the value of a constant: `x * None` is not `x * 0`
+    # A field without a value may be missing in another version of Python. Only a constant may be
+    # None itself.
     counted = {}
     for name, value in sorted(fields.items(), key=itemgetter(0)):
         has_value = isinstance(node, ast.Constant) or value not in (None, [])

@@ -46,6 +46,8 @@ def replacing(path: Path) -> Iterator[Path]:
 def temporary(parent: Path, name: str, folder: bool = False) -> Iterator[Path]:
     """Yield a new hidden file or folder in ``parent``; remove it at the end. A kill leaves it."""
     parent.mkdir(parents=True, exist_ok=True)
+    # In the same folder, so that a rename stays within a file system; several processes may write
+    # at once
     path = parent / f".{name}.{secrets.token_hex(4)}.partial"
     if folder:
         path.mkdir()
@@ -67,6 +69,7 @@ def leftovers(folder: Path) -> Iterator[Path]:
 
 def remove(path: Path) -> None:
     """Delete a file, or a folder with all it holds, if it exists and may be deleted."""
+    # A link is deleted, not what it names
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:

@@ -53,11 +53,13 @@ def checked(values: Any, kind: type[Kind]) -> Kind:
     adapter = _type_adapter(cast(Any, kind))
     try:
         if is_dataclass(kind):
+            # In JSON mode, lists become tuples and keys become fields
             record: Kind = adapter.validate_json(json.dumps(values), strict=True)
             return record
         adapter.validate_python(values, strict=True)
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
+        # Shortened, because a damaged file may hold anything
         key = ".".join(str(part)[:60] for part in fault["loc"]) or "the whole"
         text = fault["msg"]
         message = f"{key}: {text[0].lower()}{text[1:]}"
@@ -79,6 +81,7 @@ def write_json(path: Path, content: Any) -> None:
 
     Other objects and half surrogate pairs become text.
     """
+    # Indented, because people read and compare these files
     text = json.dumps(content, indent=1, default=_plain, ensure_ascii=False)
     write_atomically(path, text.encode(errors="replace") + b"\n")
 

@@ -16,10 +16,10 @@ class _Logger(TypedDict):
     id: str
 
 
-def id_in(folder: Path) -> str:
+def ensure_id(folder: Path) -> str:
     """Return the id of a folder's run for loggers; create and store it on first use.
 
-    A resumed run therefore continues its history.
+    A resumed run therefore continues its history. The stored id also marks a run as logged.
     """
     path = folder / _FILE
     if not path.exists():

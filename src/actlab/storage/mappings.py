@@ -33,6 +33,7 @@ class _Loader(yaml.SafeLoader):
     """YAML loader that rejects duplicate keys; PyYAML itself silently keeps the last value."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        # Nodes still have all keys; the mapping made of them has only the last
         node = super().compose_mapping_node(anchor)
         texts = set()
         for key, _ in node.value:
@@ -67,6 +68,7 @@ def written(values: Any, **options: Any) -> str:
 
     ``options`` are options of ``yaml.dump``.
     """
+    # In the order of the values, which people have chosen
     text: str = yaml.dump(values, Dumper=_Dumper, sort_keys=False, **options)
     return text
 
@@ -87,6 +89,7 @@ def read_word(word: str, is_text: Callable[[], bool]) -> Any:
     >>> read_word("a #b", lambda: False)
     'a #b'
     """
+    # Without the spaces that a shell has kept
     bare = word.strip()
     is_nested = bare.startswith(("[", "{"))
     try:

@@ -34,7 +34,8 @@ def config_file(name: str, folder: str = "configs", piped: bool = False) -> Path
         return path
 
     names = names_in(folder)
-    if path.name == name and path.stem in names and path.suffix in ("", ".yaml"):
+    is_bare = path.name == name
+    if is_bare and path.stem in names and path.suffix in ("", ".yaml"):
         return resource(folder) / f"{path.stem}.yaml"
     kind = "study file" if folder.endswith("studies") else "config file"
     hint = "Use a name that ships with actlab, or the path of a YAML file."

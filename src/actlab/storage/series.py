@@ -104,6 +104,7 @@ def summary(epochs: Array, values: Array) -> Summary:
     low_values = np.where(missing, math.inf, values)
     high_values = np.where(missing, -math.inf, values)
 
+    # The first of equal values
     lowest, highest = int(low_values.argmin()), int(high_values.argmax())
     return Summary(
         last=float(values[-1]),
@@ -193,6 +194,7 @@ def read(file: Path, prefix: str = "") -> dict[Key, Series]:
     series: dict[Key, Series] = {}
     for key in sorted(values_by_key, key=lambda key: min(values_by_key[key])):
         value_by_epoch = values_by_key[key]
+        # Rows of several loops may interleave
         ordered = sorted(value_by_epoch)
         ordered_values = [value_by_epoch[epoch] for epoch in ordered]
         series[key] = Series(np.array(ordered), np.array(ordered_values))
@@ -211,6 +213,7 @@ def _table(content: bytes) -> Any:
     """
     # Columns and their types
     opened = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
+    # Their order does not matter
     columns = sorted(opened.schema_arrow.names)
     if columns not in (sorted(_ROW), sorted(_ROW.keys() - {_LOOP})):
         listed = ", ".join(opened.schema_arrow.names)[:100]

@@ -11,7 +11,7 @@ from functools import reduce
 from typing import Any
 
 from actlab.errors import ActlabError
-from actlab.errors.messages import shown
+from actlab.errors.messages import short_repr
 from actlab.storage.paths import resolved
 
 
@@ -59,11 +59,12 @@ class Spec:
 
         # A class, a function or a built layer
         if not isinstance(path, str) and (_is_code(path) or hasattr(type(path), "forward")):
+            # In a script
             return cls(*_import_path(path), params)
         if not isinstance(path, str) or not all(isinstance(key, str) for key in params):
             raise ActlabError(
                 "an activation is a name or a mapping with a name, like {name: elu}; got "
-                f"{shown(value)}"
+                f"{short_repr(value)}"
             )
 
         # A file or module in front of the name
@@ -95,6 +96,7 @@ class Spec:
         """Return the activation with an absolute path of its file, valid in any folder."""
         if not self.source.endswith(".py"):
             return self
+        # Workers may have another current folder
         return Spec(str(resolved(self.source)), self.name, self.params)
 
 
@@ -116,13 +118,14 @@ def _import_path(target: Any) -> tuple[str, str]:
     if not _is_code(target):
         source, name = _import_path(type(target))
         raise ActlabError(
-            f"the activation {shown(target)} is built already, which layers cannot share: give its "
-            f"class, or {{name: {source}:{name}, …}} with its arguments"
+            f"the activation {short_repr(target)} is built already, which layers cannot share: "
+            f"give its class, or {{name: {source}:{name}, …}} with its arguments"
         )
 
     # Functions of torch written in C do not name a module that has them
     module = getattr(target, "__module__", None) or "torch"
     name = getattr(target, "__qualname__", "")
+    # The name must lead to this very object, or another process would find another one
     for source, attribute in ((module, name), ("torch", target.__name__)):
         with suppress(AttributeError):
             if reduce(getattr, attribute.split("."), sys.modules.get(source)) is target:

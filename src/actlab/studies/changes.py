@@ -36,6 +36,7 @@ def digests(runs: Iterable[Run]) -> Digests:
     contents_by_text: dict[str, str | None] = {}  # remembered over runs
     sources: dict[str, str] = {}
     code: dict[str, str] = {}
+    # Runs of one grid point name the same files and code
     for run, *_ in by_point(runs):
         sources |= run.sources
         sources |= identity.sources_of(run.config, contents_by_text)
@@ -56,6 +57,7 @@ def changed(folder: Path, now: Digests) -> list[str]:
     code = result.get("code", {})
     names = []
     for text, digest in result["sources"].items():
+        # A file that no planned run names any more has not changed for the study
         if now.sources.get(text, digest) != digest:
             names += files_of(text, code, now.code)
     return names
@@ -68,6 +70,7 @@ def files_of(text: str, code: Mapping[str, str], now: Mapping[str, str]) -> list
     """
     files = []
     for name, digest in code.items():
+        # The file itself, or one that it imports
         belongs_to_text = name == text or name.endswith(f" of {text}")
         if belongs_to_text and digest != now.get(name):
             files.append(name)

@@ -18,26 +18,27 @@ class Result(TypedDict):
     status: Literal["finished", "diverged"]
     id: str
     seed: int
-    point: Values
-    sources: dict[str, str]
-    identity: str
-    summary: dict[str, dict[str, Summed]]
-    code: NotRequired[dict[str, str]]
-    engine: NotRequired[str]
-    single_updates: NotRequired[str]
-    not_replayed: NotRequired[str]
+    point: Values  # the grid values
+    sources: dict[str, str]  # digests of files and code outside actlab, by their text in the config
+    identity: str  # see `actlab.config.identity`
+    summary: dict[str, dict[str, Summed]]  # by name, then by condition
+    code: NotRequired[dict[str, str]]  # digests of the user's code, by file
+    engine: NotRequired[str]  # ``stacked`` or ``sequential``
+    single_updates: NotRequired[str]  # why each update was a batch of its own
+    not_replayed: NotRequired[str]  # why no program replaced the updates
     surrogate_gradient: NotRequired[bool]
-    last_good_epoch: NotRequired[float]
-    updates: NotRequired[int]
-    revisions: NotRequired[dict[str, str]]
-    seconds: NotRequired[float]
-    scored: NotRequired[dict[str, int]]
-    sampling_errors: NotRequired[dict[str, Annotated[Number, Ge(0)]]]
-    initial_parameters: NotRequired[dict[str, Number]]
+    last_good_epoch: NotRequired[float]  # the last epoch, or the last before divergence
+    updates: NotRequired[int]  # including those of an epoch that diverged
+    revisions: NotRequired[dict[str, str]]  # commits of datasets of the hub
+    seconds: NotRequired[float]  # of training; a stack's divided by its members
+    scored: NotRequired[dict[str, int]]  # samples of the last evaluation, by split
+    sampling_errors: NotRequired[dict[str, Annotated[Number, Ge(0)]]]  # by metric
+    initial_parameters: NotRequired[dict[str, Number]]  # learnt parameters before training
+    # The loop of each name that a module outside actlab's tasks logged
     loops: NotRequired[dict[str, Literal["train", "val", "test"]]]
     versions: dict[str, str]
     hardware: str
-    matmul: NotRequired[str]
+    matmul: NotRequired[str]  # backend of float32 products
 
 
 class Summed(TypedDict):
@@ -82,15 +83,15 @@ class Timed(TypedDict):
 
     run: str
     point: Values
-    measured: NotRequired[str]
-    compared: str
+    measured: NotRequired[str]  # when; entries of one measurement are equal
+    compared: str  # label of the compared value
     seconds_per_update: Positive
-    bytes_kept: Positive
+    bytes_kept: Positive  # for the backward pass
     hardware: str
     rounds: Annotated[int, Ge(1)]
     machine: Machine
     seconds_in_parts: list[Positive]
-    seconds_added: NotRequired[Number]
+    seconds_added: NotRequired[Number]  # by seeding the global generators
     seconds_added_in_parts: NotRequired[list[Number]]
 
 
@@ -112,7 +113,7 @@ class Selected(TypedDict):
 
     point: NotRequired[Values]
     chosen: Values
-    tried: int
+    tried: int  # number of settings, of which one was selected
     metric: NotRequired[str]
     mode: NotRequired[str]
     at: NotRequired[str]

@@ -60,6 +60,7 @@ class Group:
     def run_of(self, chosen: Mapping[str, Any]) -> Run | None:
         """Return the first run of a setting; None if it was not tried."""
         for setting in self.settings:
+            # Points are compared by content, so that 1 is 1.0
             if setting.tuned == chosen:
                 return setting.runs[0]
         return None
@@ -70,6 +71,7 @@ class Group:
         for key, value in chosen.items():
             space = self.space.get(key)
             if space is None:
+                # A grid has no space: its values are the choices
                 space = Choices(tuple(setting.tuned.get(key) for setting in self.settings))
             if space.is_edge(value):
                 edges.append(key)
@@ -100,6 +102,7 @@ def groups(study: Study) -> list[Group]:
                     f"seed {run.seed}: give each block a 'name'"
                 )
 
+    # In the order of the runs, which is the order of the file
     study_groups = []
     for point, runs_by_setting in runs_by_point.items():
         settings = []

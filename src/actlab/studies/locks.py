@@ -18,8 +18,9 @@ from actlab.storage.files import regular
 
 FOLDER, PROBE = ".locks", "probe"
 DECIDING, MEASURING, WRITING = "deciding", "measuring", "writing"  # what one process does at a time
-# Seconds to wait for a lock: `is_held` holds a free lock for a moment, and does not train
-LOOK = 0.05
+# Seconds that `holding` waits for a lock, which `is_held` of another process may hold for a moment
+# only to see whether it is free
+MOMENT = 0.05
 PAUSE = 2.0  # seconds between looks at what other processes hold
 # Mount options under which locks of one host are invisible to others: NFS, Lustre.
 LOCAL = {"nolock", "localflock", "local_lock=all", "local_lock=flock"}
@@ -106,12 +107,12 @@ def holding(root: Path, runs: Iterable[str]) -> Iterator[bool]:
     with ExitStack() as locks:
         try:
             for name in runs:
-                locks.enter_context(_lock(root, name, LOOK))
-            are_free = True
+                locks.enter_context(_lock(root, name, MOMENT))
+            are_held = True
         except Timeout:
             locks.close()
-            are_free = False
-        yield are_free
+            are_held = False
+        yield are_held
 
 
 def is_held(root: Path, run: str) -> bool:

@@ -32,6 +32,8 @@ def parts_of(config: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str,
     parts: dict[str, Any] = {}
     for part in (config.get("data"), model):
         digests = sorted(sources[text] for text in contents.texts(part) if text in sources)
+
+        # The key changes with the code and the files, so that what they open is found again
         text = canonical([part, digests])
         parts[hashlib.sha256(text.encode()).hexdigest()[:16]] = part
     return parts
@@ -75,6 +77,7 @@ def code_of(part: Any) -> set[str]:
     paths: set[str] = set()
     for text in contents.texts(part):
         for file in contents.code_files(text, False):
+            # Resolved, because code may be opened by another path
             paths.add(str(file.resolve()))
     return paths
 
@@ -84,6 +87,7 @@ def unknown(runs: Iterable[Run], opened: OpenedFiles) -> list[Run]:
     checked_keys: set[str] = set()
     unknown_runs: list[Run] = []
     for run in runs:
+        # A run without files or code of a user opens no other files
         if not run.sources:
             continue
         for key, part in parts_of(run.config, run.sources).items():

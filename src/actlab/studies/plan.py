@@ -246,8 +246,9 @@ class Study:
     # ``source`` and ``values``; each value has ``where`` (grid keys), ``metric``, ``at`` and
     # ``value``
     published: dict[str, Any] = field(default_factory=dict)
-    # How the command line or a stage changes the length of runs: ``25 epochs, not 250``
-    cut: str = ""
+    # Length of runs if the command line or a stage states another than the file, shorter or longer:
+    # ``25 epochs, not 250``
+    other_length: str = ""
     figures: tuple[dict[str, Any], ...] = ()  # of ``report``; see `actlab.reports.plots`
     # Compared value to which costs and significance refer, or its full text
     reference: Any = "relu"

@@ -31,6 +31,7 @@ class Point(Mapping[str, Any]):
     text: str = field(init=False)
 
     def __post_init__(self) -> None:
+        # A copy, because the point is hashed by its content
         object.__setattr__(self, "settings", dict(self.settings))
         object.__setattr__(self, "text", canonical(self.settings))
 
@@ -51,6 +52,7 @@ class Point(Mapping[str, Any]):
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Point):
             return self.text == other.text
+        # Equal to a plain mapping too, such as an entry of a file
         return isinstance(other, Mapping) and self.text == canonical(other)
 
     def __hash__(self) -> int:
@@ -106,6 +108,7 @@ def short_names(keys: Collection[str]) -> dict[str, str]:
     # The number of keys with each ending, which begins at a dot
     numbers: Counter[str] = Counter()
     for key in set(keys):
+        # Every key has each of its endings once
         numbers.update(_endings(key))
 
     names = {}

@@ -35,6 +35,7 @@ def request_of(
     sources = identity.sources_of(config, digests)
     request: list[Any] = [probe.class_path, probe.init_args, probe.places]
     request += sorted(sources.values())
+    # Another rule selects another best checkpoint
     if "best" in probe.places:
         request += [keep.best, keep.mode]
     return request
@@ -47,6 +48,7 @@ def requests_of(probes: Iterable[ProbePart], keep: Keep) -> dict[str, str]:
 
 def digest_of(request: Sequence[Any]) -> str:
     """Return the digest of a request from `request_of`."""
+    # Order of arguments does not matter
     text = json.dumps(request, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -67,6 +69,7 @@ def found_in(folder: Path) -> dict[str, tuple[str, Path]]:
 
     answered = {}
     for name in sorted(os.listdir(probes)):  # noqa: PTH208 (pathlib takes ten times as long)
+        # A hidden file is a partial one
         match = _FILE.fullmatch(name)
         if match and name[0] != ".":
             answered[match["name"]] = match["request"], probes / name
@@ -79,6 +82,7 @@ def answers(folder: Path, name: str, request: Sequence[Any], version: Sequence[A
     if not file.exists():
         return False
     try:
+        # Reading checks the file against its checksums
         series.read(file)
     except DamagedError:
         return False
@@ -92,6 +96,8 @@ def write(file: Path, rows: Sequence[Row]) -> None:
     """
     match = _FILE.fullmatch(file.name)
     assert match
+
+    # Results of an earlier request have another name
     earlier = found_in(file.parent.parent).get(match["name"])
     if earlier is not None:
         earlier[1].unlink()

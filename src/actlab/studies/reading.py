@@ -75,18 +75,23 @@ def load(
         brief = SMOKE | file.smoke
     file_blocks = _blocks(file, path, brief)
 
-    # The command line
+    # Apply the changes, then append the added activations to the changed grid
     changes = _changes(settings or {}, overrides, file_blocks)
     changed_seeds = changes.pop("seeds", {})
     added = [Spec.of(spelling).located().plain for spelling in activations]
-    blocks = [_with_activations(_with_changes(block, changes), added) for block in file_blocks]
-    if not smoke:  # which takes the sample over any dataset
+    blocks = []
+    for block in file_blocks:
+        changed_block = _with_changes(block, changes)
+        blocks.append(_with_activations(changed_block, added))
+
+    # A smoke run takes the sample whatever the dataset is
+    if not smoke:
         file_checks.check_samples(file, path, file_blocks, changes)
     keys = _keys(blocks)
     if added and not any(map(is_activation, keys)):
         raise ActlabError(f"{path} compares no activations: no grid key ends in 'activation'")
 
-    # What is selected and searched
+    # Searched keys are tuned, too, although no grid has them
     searches: dict[str, Search] = {}
     searched: list[str] = []
     for stage in file.stages:
@@ -96,25 +101,26 @@ def load(
     select = _selection(file, path, keys)
     select = replace(select, tune=(*select.tune, *searched))
 
-    # Checks
+    # What the schema cannot express
     file_checks.check_settings(file, blocks, searched)
     file_checks.check_names(file.figures, path)
     file_checks.check_stages(file, path, keys)
 
-    # Seeds and stages
+    # A study without stages has one entry, with an empty name
     seeds_of_file = {stage.name: stage.seeds for stage in file.stages}
     seeds = of_stages(file.seeds, seeds_of_file, changed_seeds)
     if smoke:
         seeds = {stage: listed[:SMOKE_SEEDS] for stage, listed in seeds.items()}
+    first_seeds = next(iter(seeds.values()))
     stages = _stages(file, seeds, searches, {*changes, *brief})
 
-    # The reference
+    # A stated reference must be in the grid, the default one need not
     stated_reference, form_notes = _reference(file, reference, blocks)
     study = Study(
         name=f"{path.stem}{SMOKE_SUFFIX}" if smoke else path.stem,
         title=file.title or path.stem,
         blocks=tuple(blocks),
-        seeds=next(iter(seeds.values())),
+        seeds=first_seeds,
         compare=file.compare,
         select=select,
         stages=stages,
@@ -123,7 +129,7 @@ def load(
         keep=_keep(file, select, path),
         primary=schema.stated(file.primary) if file.primary else {},
         published=schema.stated(file.published),
-        cut=other_length(zip(file_blocks, blocks, strict=True)),
+        other_length=other_length(zip(file_blocks, blocks, strict=True)),
         figures=tuple(map(schema.stated, file.figures)),
         reference=Study.reference if stated_reference is None else stated_reference,
         reference_given=stated_reference is not None,

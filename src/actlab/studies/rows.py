@@ -77,6 +77,7 @@ def frame_of(rows: Iterable[Row]) -> pd.DataFrame:
 
     texts = dict.fromkeys(("split", "metric", "condition", "loop"), "str")
     types = {**texts, "epoch": "f8", "step": "i8", "value": "f8"}
+    # Engines record in different orders; files do not depend on them
     ordered = sorted(rows, key=attrgetter("step", *texts))
     frame = pd.DataFrame(ordered, columns=Row._fields).astype(types)
     if not any(row.loop for row in ordered):

@@ -87,6 +87,7 @@ class RunFolder:
             DamagedError: the file is damaged, or belongs to another run.
         """
         result = read_json(self._result, Result, self.remedy)
+        # The folder of another run may have been copied here
         if (result["id"], result["identity"]) != (self.run.id, self.run.identity):
             raise DamagedError(f"{self._result} belongs to another run: {self.remedy}")
         return result
@@ -125,6 +126,7 @@ class RunFolder:
     def epochs(self) -> int:
         """Number of epochs recorded in ``metrics.csv`` during training; 0 if there are none."""
         try:
+            # The first column of the last row; rows come in the order of epochs
             *_, last = regular(self._so_far).read_text(encoding="utf-8").splitlines()
             return int(float(last.partition(",")[0]))
         except (OSError, ValueError):  # no rows yet, or the file was edited
@@ -141,6 +143,7 @@ class RunFolder:
 
         The file has a column for ``loops`` or not.
         """
+        # Only tasks of other packages have rows with a loop
         columns: Sequence[str] = Row._fields
         if not loops:
             columns = columns[:-1]
@@ -171,7 +174,7 @@ class RunFolder:
             rows: all rows of the run.
             **facts: further entries of ``result.json``, such as ``seconds``.
         """
-        # All rows
+        # All rows, read again, so that the summaries describe what is in the file
         with replacing(self.metrics) as partial:
             series.write(frame_of(rows), partial)
             recorded = series.read(partial)

@@ -45,6 +45,7 @@ _SEEDS: dict[str, Any] = {  # schema only; `actlab.studies.reading` checks the v
 class Part(BaseModel):
     """Base class of the parts of a study file: rejects unknown keys and does not convert types."""
 
+    # Frozen, because defaults are shared by all files
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
@@ -97,6 +98,7 @@ class StagePart(Part):
         description="search instead of training the grid, in the first of two stages: dotted "
         "config key → LOW..HIGH or a list; activation of the grid → its arguments, likewise",
     )
+    # Only with a search
     trials: int = Field(
         default=20, ge=1, le=10_000, description="settings that the search tries at each grid point"
     )
@@ -138,6 +140,8 @@ class ColumnPart(Part):
     percent: bool = Field(default=False, description="print the value times 100")
     mode: Mode = None
     ranked: bool = Field(default=True, description="false: the column does not rank activations")
+
+    # What verdicts need
     chance: FiniteFloat | int | None = Field(
         default=None,
         description="value of guessing, such as 0.9; a median that is no better is at chance",
@@ -169,6 +173,7 @@ class Primary(Part):
 class Value(Part):
     """A published value."""
 
+    # Whose value it is, and what was measured
     where: dict[str, Any] = Field(default={}, description="grid keys and values")
     metric: str = Field(description="metric of the column beside which the value is printed")
     at: At = Field(default="last", description="`at` of that column")
@@ -203,6 +208,7 @@ class Curves(Part):
 class Drawn(Part):
     """Settings that a figure sets for all panels, and a panel may override."""
 
+    # What is drawn
     y: dict[str, str | None] | None = Field(
         default=None, description="metric → its published curve, or null"
     )
@@ -212,6 +218,8 @@ class Drawn(Part):
     condition: str = Field(
         default="", description="the condition of the drawn metrics, such as `layer=2`"
     )
+
+    # How it is drawn
     label: str | None = Field(default=None, description="label of the y axis")
     percent: bool = Field(default=False, description="draw values times 100")
     log: bool = Field(default=False, description="a logarithmic y axis")
@@ -257,6 +265,8 @@ class File(Part):
     base: str | None = Field(
         default=None, description="the config of every run: a path, or a config's name"
     )
+
+    # Which runs there are
     set: dict[str, Any] = Field(default={}, description="dotted config keys set in every run")
     grid: dict[str, Any] | list[dict[str, Any]] | None = Field(
         default=None, description="dotted config key → values: a run for each combination and seed"
@@ -267,6 +277,8 @@ class File(Part):
         "tasks",
     )
     seeds: Any = Field(default=5, json_schema_extra=_SEEDS)
+
+    # What is compared, and selected before
     compare: str = Field(
         default="",
         description="the grid key that is compared, or block; default: the first key not tuned",
@@ -278,12 +290,16 @@ class File(Part):
         default=[],
         description="parts that run in order, each at what the stage before it has selected",
     )
+
+    # What is measured after training
     probes: list[ProbePart] = Field(
         default=[], description="evaluations of checkpoints after training"
     )
     keep: list[Place] = Field(
         default=[], description="checkpoints to keep: last, best, or numbers of epochs"
     )
+
+    # What tables and figures show
     table: list[ColumnPart] = Field(
         default=[ColumnPart(metric="test/error", percent=True)], description="columns of the table"
     )
@@ -300,6 +316,8 @@ class File(Part):
         default=None, description="the compared value that the others are tested against"
     )
     notes: list[str] = Field(default=[], description="sentences printed below the table")
+
+    # How it is tried
     smoke: dict[str, Any] = Field(default={}, description="dotted config keys set by --smoke")
 
 
@@ -315,7 +333,9 @@ def checked(values: Mapping[str, Any], path: Path) -> File:
         raise ActlabError(
             f"{path}: a study needs either 'grid' or 'blocks'; give exactly one of the two"
         )
-    if file.base is None and not (file.blocks and all(block.base for block in file.blocks)):
+    blocks = file.blocks or []
+    has_base_per_block = len(blocks) > 0 and all(block.base for block in blocks)
+    if file.base is None and not has_base_per_block:
         raise ActlabError(f"{path} lacks 'base': a study needs at least 'base' and 'grid'")
     return file
 
@@ -360,10 +380,13 @@ def _one_line(error: ValidationError, path: Path) -> ActlabError:
     """Return the first error of a study file, with all types that the value may have."""
     faults = error.errors()
     location = _location(faults[0])
+    # pydantic's message does not suggest a similar key
     if faults[0]["type"] == "extra_forbidden":
         return _unknown_key(location, path)
 
     # The value may have several types, each with a message
+
+    # All messages of this location that pydantic begins alike become one sentence
     prefix = "Input should be "
     messages: dict[str, None] = {}
     for fault in faults:
@@ -384,6 +407,7 @@ def _unknown_key(location: list[str | int], path: Path) -> ActlabError:
     names = [name for name in outer if isinstance(name, str)]
     part = names[-1] if names else ""
     fields = _PARTS[part].model_fields
+    # Of a figure, these are curves; of a study, values
     if part == "published" and "figures" in outer:
         fields = Curves.model_fields
     kind = f"key of '{part}'" if part else "study key"
@@ -396,6 +420,7 @@ def _location(error: Any) -> list[str | int]:
     for part in error["loc"]:
         if part in ("int", "str", "float", "finite-float"):
             continue
+        # The name of a tried type, such as ``list[int]``; types of its items follow
         if isinstance(part, str) and "[" in part:
             break
         location.append(part)

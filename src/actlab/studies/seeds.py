@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from actlab.errors import ActlabError
-from actlab.errors.messages import shown, unknown
+from actlab.errors.messages import short_repr, unknown
 
 MOST_SEEDS = 10_000
 SMOKE_SEEDS = 2
@@ -44,11 +44,11 @@ def of_stages(seeds: Any, stated: Mapping[str, Any], changes: Any) -> dict[str, 
         by_stage = {[*stages][-1]: changes}
     elif by_stage and not stated:
         raise ActlabError(
-            f"seeds {shown(changes)}: the study has no stages; give the seeds alone, such as 5 or "
-            "5-19"
+            f"seeds {short_repr(changes)}: the study has no stages; give the seeds alone, such as "
+            "5 or 5-19"
         )
     for name in by_stage.keys() - stages.keys():
-        raise unknown("stage", name, stages, f"In seeds {shown(changes)}.")
+        raise unknown("stage", name, stages, f"In seeds {short_repr(changes)}.")
 
     for name, change in by_stage.items():
         stages[name] = _changed(stages[name], change)
@@ -70,7 +70,7 @@ def _by_stage(changes: Any) -> dict[str, Any] | None:
         name, value = stage.strip(), text.strip()
         if name in by_stage:
             raise ActlabError(
-                f"seeds {shown(changes)}: a stage is given twice; give each stage once"
+                f"seeds {short_repr(changes)}: a stage is given twice; give each stage once"
             )
         by_stage[name] = int(value) if re.fullmatch(r"\d{1,9}", value) else value
     return by_stage
@@ -123,7 +123,7 @@ def seed_list(value: Any) -> tuple[int, ...]:
     fits = fits and all(type(seed) is int and seed >= 0 for seed in seeds)
     if not fits or len(set(seeds)) < len(seeds):
         raise ActlabError(
-            f"seeds {shown(value)}: give how many (a whole number from 1 to {MOST_SEEDS}), a range "
-            "such as 5-19, or a list of different whole numbers"
+            f"seeds {short_repr(value)}: give how many (a whole number from 1 to {MOST_SEEDS}), a "
+            "range such as 5-19, or a list of different whole numbers"
         )
     return tuple(seeds)

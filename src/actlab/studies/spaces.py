@@ -53,6 +53,7 @@ class Range:
         """
         low, high = self.low, self.high
         if self.log:
+            # Distances are measured on the scale that is searched
             low, value, high = math.log(low), math.log(value), math.log(high)
         return min(value - low, high - value) <= NEAR * (high - low)
 
@@ -77,6 +78,7 @@ class Range:
             rounded: float = round(value)
         else:
             rounded = float(f"{value:.4g}")
+        # Rounding may leave the range
         return min(max(rounded, self.low), self.high)
 
     def __str__(self) -> str:
@@ -171,6 +173,7 @@ class Search:
             arguments = self.arguments.get(value_key(activation))
             if arguments is not None:
                 spaces.append({**arguments, **self.keys})
+        # Without searched arguments, only config keys are searched
         if not spaces or self.as_given:
             spaces.append({**self.keys})
         return spaces
@@ -210,6 +213,7 @@ def _range(text: str, low_text: str, high_text: str) -> Range:
             f"search {text[:80]!r}: give two numbers from -1e15 to 1e15, the lower one first, such "
             "as 0.1..3"
         )
+    # One float makes a range of floats: 1..3.0
     if float in (type(low), type(high)):
         low, high = float(low), float(high)
     return Range(low, high)

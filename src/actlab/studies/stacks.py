@@ -36,6 +36,7 @@ class Stack(NamedTuple):
 
 def id_of(members: Iterable[str]) -> str:
     """Return the id of a stack, which names its folder: a digest of its runs' ids."""
+    # The order counts: a member's index on the run axis is in the checkpoint
     text = "\n".join(members)
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:12]
 
@@ -72,4 +73,5 @@ def end(root: Path, finished: Iterable[str]) -> None:
     for path in _records(root):
         members = read_json(path, _Stored, "delete it")["members"]
         if finished_ids.issuperset(members):
+            # A stack that another process deletes meanwhile is gone, too
             shutil.rmtree(path.parent, ignore_errors=True)

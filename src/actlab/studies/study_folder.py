@@ -32,7 +32,7 @@ class StudyFolder:
     study: Study
     path: Path
 
-    def of(self, study: Study) -> StudyFolder:
+    def with_study(self, study: Study) -> StudyFolder:
         """Return the same folder with another study: a stage, or the trials of a search."""
         return StudyFolder(study, self.path)
 
@@ -50,8 +50,9 @@ class StudyFolder:
     def with_opened_files(self) -> StudyFolder:
         """The study with the files that users' code opens, which its folder stores."""
         remedy = "delete it; the next start writes it again"
+        # Found out by a worker that builds the runs; plans only read it
         files = self.stored(opened.FILE, dict[str, list[str]], remedy)
-        return self.of(replace(self.study, opened_files=files))
+        return self.with_study(replace(self.study, opened_files=files))
 
     @property
     def costs(self) -> list[Cost]:

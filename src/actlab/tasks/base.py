@@ -228,6 +228,7 @@ class Task(Training, ABC):
         A key includes all keys below it: ``optimizer`` includes all settings of one optimiser
         class. A network declares its keys in an attribute ``stackable``.
         """
+        # The stack takes these values from each member, all others from the first
         network_keys = getattr(self.network, "stackable", ())
         keys = ("optimizer", "schedules", "l2.strength")
         return *keys, *(f"network.{key}" for key in network_keys)
@@ -243,6 +244,7 @@ class Task(Training, ABC):
     @property
     def sites(self) -> dict[str, nn.Module]:
         """The activation modules of the network, by module name."""
+        # A module may have several names; this finds the first in the network's order
         ids = {id(activation) for activation in self.activations}
         return {name: module for name, module in self.network.named_modules() if id(module) in ids}
 
@@ -310,8 +312,9 @@ class Task(Training, ABC):
         """Return each of `metric_names`, from the means of the quantities, ``()`` or ``(R,)``."""
         values = dict(means)
         for name, metric in self.derived.items():
-            if means.keys() >= {*metric.of}:
-                arguments = [means[argument] for argument in metric.of]
+            if means.keys() >= {*metric.quantities}:
+                # A training batch may lack some of them
+                arguments = [means[argument] for argument in metric.quantities]
                 values[name] = metric.function(*arguments)
         return {name: values[name] for name in self.metric_names if name in values}
 
@@ -377,6 +380,7 @@ class Task(Training, ABC):
     def record(self) -> Mapping[str, Any]:
         """The training record for checkpoints: the config, or the arguments in a script."""
         if self.config is None:
+            # A script has no config, so the arguments are the record
             self.config = of_task(type(self), self.arguments, self.seed)
         return self.config
 

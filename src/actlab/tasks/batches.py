@@ -17,6 +17,7 @@ TARGETS = ("label", "labels", "fine_label", "targets", "target", "y")
 def as_batch(batch: Any) -> Any:
     """Return inputs and targets, if any, of a sequence, a mapping, or a bare tensor of B inputs."""
     if isinstance(batch, Tensor):
+        # A bare tensor has inputs only
         return (batch,)
     if not isinstance(batch, Mapping):
         return batch
@@ -48,6 +49,7 @@ def matching(output: Tensor, targets: Tensor) -> Tensor:
     Raises:
         RunError: for targets of another shape, which torch would broadcast.
     """
+    # (B,) − (B, 1) would be (B, B), without an error of torch
     if output.shape != targets.shape:
         raise RunError(
             f"the targets of a batch have shape {tuple(targets.shape)}, but the network's output "

@@ -221,8 +221,11 @@ class Blocks:
         last = first + len(block) - 1
         epoch = trainer.current_epoch
         module.stream.prepare([(epoch, number) for number in range(first, last + 1)])
-        self.undrawn = block.by_position and self.replay.begin(module)
-        may_know = block.by_position and not self.undrawn
+
+        # A program from an earlier block was made of updates that draw nothing
+        has_program = block.by_position and self.replay.begin(module)
+        self.undrawn = has_program
+        may_know = block.by_position and not has_program
 
         # Make the updates
         try:

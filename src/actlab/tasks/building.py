@@ -15,7 +15,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from actlab.config.signatures import parameters
 from actlab.errors import ActlabError
-from actlab.errors.messages import one_line, shown
+from actlab.errors.messages import one_line, short_repr
 from actlab.networks import ActivationFactory
 from actlab.optim import L2, By
 from actlab.random import hashing
@@ -44,7 +44,7 @@ def check_builders(network: Any, **builders: Any) -> None:
     if isinstance(network, nn.Module) or not callable(network):
         example = "nn.Sequential(nn.Flatten(), nn.LazyLinear(64), act(), nn.LazyLinear(outputs))"
         raise ActlabError(
-            f"network {shown(network)}: give a function that builds it, such as lambda act, "
+            f"network {short_repr(network)}: give a function that builds it, such as lambda act, "
             f"outputs, shape: {example}; actlab.replace exchanges the activations of a built "
             "network"
         )
@@ -54,7 +54,7 @@ def check_builders(network: Any, **builders: Any) -> None:
         if builder is not None and not callable(builder):
             example = "such as functools.partial(torch.optim.SGD, lr=0.1)"
             raise ActlabError(
-                f"{name} {shown(builder)}: give a class of torch.optim or a partial, {example}"
+                f"{name} {short_repr(builder)}: give a class of torch.optim or a partial, {example}"
             )
 
 
@@ -90,22 +90,21 @@ def checked_optimizer(task: Any, groups: Any) -> Optimizer:
 def fuse(optimizers: Sequence[Optimizer], device: torch.device) -> None:
     """Let a GPU make the steps of common optimisers by one kernel.
 
-    Settings that select another form are left as they are. Done at the start of training, because
-    a checkpoint has the form of the device on which it was written.
+    Optimisers whose arguments state a form are left as they are. Call this after a checkpoint is
+    restored, because its groups have the form of the device on which it was written.
     """
+    fused = True if device.type == "cuda" else None
     for optimizer in optimizers:
-        settings = optimizer.defaults
-        if type(optimizer) not in _FUSED or {settings["fused"], settings["foreach"]} != {None}:
+        if type(optimizer) not in _FUSED:
             continue
-        # A checkpoint may come from another device.
-        fused = True if device.type == "cuda" else None
-        if optimizer.param_groups[0]["fused"] is fused:
+        states_form = any(optimizer.defaults[name] is not None for name in ("fused", "foreach"))
+        if states_form or optimizer.param_groups[0]["fused"] is fused:
             continue
 
         for group in optimizer.param_groups:
             group["fused"] = fused
 
-        # The kernel reads the number of steps on the device.
+        # The kernel reads the number of steps on the device, other forms on the CPU.
         for parameter, state in optimizer.state.items():
             if "step" in state:
                 state["step"] = state["step"].float().to(parameter.device if fused else "cpu")
@@ -115,6 +114,7 @@ def is_penalty(task: Any) -> bool:
     """Return whether a task's ``l2`` is a penalty, and not the decoupled decay of its optimiser."""
     if task.l2 is None:
         return False
+    # Of any parameter, because the settings decide; Muon accepts only matrices
     optimizer = checked_optimizer(task, [nn.Parameter(torch.zeros(1, 1))])
     return not decouples(type(optimizer), optimizer.defaults)
 
@@ -158,6 +158,7 @@ def total(task: pl.LightningModule, by: By) -> int:
     trainer = task.trainer
     number: float | None
     if by == "epoch":
+        # None or -1 if nothing limits the epochs
         number = trainer.max_epochs
         limit = "trainer.max_epochs"
     else:
@@ -191,6 +192,7 @@ def check_built_on_cpu(network: nn.Module) -> None:
     accelerator = torch.accelerator.current_accelerator()
     if accelerator is None:
         return
+    # A buffer may hold random features, for example
     for tensor in itertools.chain(network.parameters(), network.buffers()):
         if tensor.device.type == accelerator.type:
             raise ActlabError(
@@ -205,6 +207,7 @@ def scheduled(task: Any, optimizer: Optimizer) -> Any:
     if member.scheduler is None:
         return optimizer
 
+    # All members of a stack have the scheduler of the first
     scheduler = member.scheduler(optimizer)
     config = {"scheduler": scheduler, "interval": member.scheduler_interval}
     if isinstance(scheduler, ReduceLROnPlateau):
@@ -243,6 +246,7 @@ def check_learning(loss: Tensor, task: pl.LightningModule) -> None:
     optimised = set()
     for optimizer in task.trainer.optimizers:
         for group in optimizer.param_groups:
+            # By identity, because tensors are compared by value
             optimised |= {id(parameter) for parameter in group["params"]}
     fault = fault_of_learning(loss, optimised, task)
     if fault:
@@ -304,10 +308,13 @@ def _leaves(loss: Tensor) -> Iterator[Tensor]:
     waiting = [loss.grad_fn]
     visited: set[Any] = set()
     while waiting:
+        # A loop, because the graph of a deep network exceeds Python's recursion limit
         node = waiting.pop()
         if node is None or node in visited:
             continue
         visited.add(node)
+
+        # Towards the inputs of the network
         waiting += [inner for inner, _ in node.next_functions]
         leaf = getattr(node, "variable", None)
         if leaf is not None:
@@ -329,6 +336,7 @@ def recorded(
         return tensor.to(least) if is_low else tensor
 
     def activation(width: int | None = None) -> nn.Module:
+        # The number of a module decides, so one more layer before it changes nothing else
         with own_generators(hashing.seed_for(seed, "unit", len(activations))):
             module: nn.Module = factory(width)._apply(raised)  # type: ignore[no-untyped-call]
         activations.append(module)
@@ -348,4 +356,5 @@ def materialise(network: nn.Module, input_shape: Sequence[int]) -> None:
     training = network.training
     with torch.no_grad():
         network.eval()(sample)
+    # The pass in evaluation mode has changed no running statistics
     network.train(training)

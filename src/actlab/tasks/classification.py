@@ -63,6 +63,7 @@ class ClassificationTask(Task):
     ) -> None:
         if top is not None and not 1 <= top <= num_classes:
             raise ActlabError(f"model.top {top}: give a number of classes from 1 to {num_classes}")
+        # Before the base class, which reads the names of the metrics
         self.num_classes = num_classes
         self.top = top
         self.metric_names = self.metrics_for({"top": top})
@@ -112,6 +113,7 @@ class ClassificationTask(Task):
         if self.training and len(self.trained) == 1:
             return {"loss": Quantity(loss)}
 
+        # Of equal logits, the first class is the answer
         correct = (output.argmax(-1) == labels).float()
         quantities = {
             "loss": Quantity(loss),
@@ -138,11 +140,13 @@ class ClassificationTask(Task):
             check_classes(labels, output.shape[-1], self.padding)
             raise
 
+        # Back to the shape of the labels, such as (R, B)
         return losses if flat_labels is labels else losses.view_as(labels)
 
     def check_targets(self, batch: Batch) -> None:
         """Raise a RunError for an invalid label, at which a GPU would end the process."""
         labels = targets_of(batch)
+        # A check on a GPU would wait for it in every batch
         if labels.device.type == "cpu":
             check_classes(labels, self.num_classes, self.padding)
 
@@ -157,5 +161,6 @@ class ClassificationTask(Task):
 
     def predict_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> Tensor:
         """Return class probabilities ``(B, K)``."""
+        # Probabilities add up to 1 and can be read without the other classes
         logits = super().predict_step(batch, batch_idx, dataloader_idx)
         return logits.softmax(-1)

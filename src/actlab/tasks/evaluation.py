@@ -137,7 +137,7 @@ class Evaluation(pl.LightningModule, ABC):
         # Average the metrics, and the quantities of which other metrics are functions.
         names = [name for name in member.metric_names if name not in member.derived]
         for metric in member.derived.values():
-            names += metric.of
+            names += metric.quantities
         distinct_names = list(dict.fromkeys(names))
         means = self._epoch_means(split, distinct_names)
         self._store_errors(split, means)
@@ -172,7 +172,7 @@ class Evaluation(pl.LightningModule, ABC):
         # Compute the errors of means, and of functions of one mean.
         errors = {name: sampling_error(parts, over_devices) for name, parts in sums.items()}
         for name, metric in member.derived.items():
-            arguments = [f"{split}/{argument}" for argument in metric.of]
+            arguments = [f"{split}/{argument}" for argument in metric.quantities]
             if len(arguments) == 1 and arguments[0] in means:
                 mean = means[arguments[0]]
                 error = errors[arguments[0]]

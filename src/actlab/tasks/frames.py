@@ -33,5 +33,6 @@ class FrameTask(ClassificationTask):
         """
         labels = class_numbers(output, batch)
         weights = (labels >= 0).to(output.dtype)  # padding is negative
+        # Of padding, the cross-entropy is 0 and the error is not; neither has weight
         quantities = super().quantities(output, batch)
         return {name: Quantity(quantity.values, weights) for name, quantity in quantities.items()}

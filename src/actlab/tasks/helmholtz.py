@@ -81,8 +81,7 @@ def laplacian(u: Tensor, points: Tensor) -> Tensor:
     """Return u_xx + u_yy ``(…, 1)`` of values ``(…, 1)`` computed from points ``(…, 2)``.
 
     Each point's value depends on no other point, so the gradient of the sum holds the gradient of
-    each value. Where an activation is linear, autograd finds no path to the points: the derivative
-    is 0.
+    each value.
     """
     (gradient,) = torch.autograd.grad(u.sum(), points, create_graph=True)
 
@@ -91,7 +90,8 @@ def laplacian(u: Tensor, points: Tensor) -> Tensor:
     if not gradient.requires_grad:
         return total
 
-    # Add the second derivatives along the axes.
+    # Add the second derivatives along the axes. A gradient may depend on parameters only, if
+    # activations are linear at these points: no path leads to the points, the derivative is 0.
     for axis in range(points.shape[-1]):
         slope = gradient[..., axis].sum()
         (second_derivatives,) = torch.autograd.grad(
@@ -131,7 +131,7 @@ class HelmholtzTask(Task):
     Training needs the activation's third derivative: where the second derivative is 0, as in ReLU,
     the residual does not depend on the weights as the solution does.
 
-    A subclass with another ``known`` solves for another solution.
+    A subclass with another ``exact_solution`` solves for another solution.
 
     Arguments and errors as in `Task`.
 
@@ -142,7 +142,7 @@ class HelmholtzTask(Task):
     metric_names: tuple[str, ...] = ("loss", "relative_error")
     derived: ClassVar = {"relative_error": Derived(relative, ("squared_error", "squared_solution"))}
     prediction = "solution"  # what `predict_step` returns
-    known = staticmethod(waves)  # u and f at points
+    exact_solution = staticmethod(waves)  # u and f at points
 
     @takes_run_axis
     def measure(self, network: Callable[..., Tensor], batch: Batch) -> dict[str, Quantity]:
@@ -153,7 +153,7 @@ class HelmholtzTask(Task):
 
         # Compare with the known solution.
         points = batch[0]
-        u, _ = self.known(points)
+        u, _ = self.exact_solution(points)
         error = matching(network(points), u) - u
 
         loss_points = points[..., ::EACH, :]
@@ -166,7 +166,7 @@ class HelmholtzTask(Task):
 
     def _loss(self, network: Callable[..., Tensor], inside: Tensor, sides: Tensor) -> Quantity:
         inside = inside.detach().requires_grad_()
-        solution, f = self.known(inside.detach())
+        solution, f = self.exact_solution(inside.detach())
         u = matching(network(inside), solution)
         residual = laplacian(u, inside) + u - f
 
@@ -178,4 +178,4 @@ class HelmholtzTask(Task):
 class HillsTask(HelmholtzTask):
     """`HelmholtzTask` whose solution has no waves: a bump and a ridge, as in `hills`."""
 
-    known = staticmethod(hills)
+    exact_solution = staticmethod(hills)

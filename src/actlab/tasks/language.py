@@ -59,6 +59,7 @@ class LanguageTask(ClassificationTask):
 
     def predict_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> Tensor:
         """Return the surprisal of each target, −ln of its probability: ``(B, T)``."""
+        # Not the probabilities of `ClassificationTask`
         logits = Task.predict_step(self, batch, batch_idx)
         labels = class_numbers(logits, as_batch(batch))
         return self.surprisals(logits, labels)

@@ -74,6 +74,7 @@ class LoaderInBlocks(DataLoader[Any]):
             yield from batches
             return
 
+        # Above 0 after a resume within an epoch
         number = trainer.fit_loop.epoch_loop.batch_progress.current.ready
         while number < trainer.num_training_batches:
             size = end(number) - number
@@ -85,10 +86,13 @@ def serve(trainer: pl.Trainer) -> None:
     """Have the strategy of a Trainer on one device replace torch's loaders of training data."""
 
     def process(loader: Any) -> Any:
+        # A subclass may do more than load batches in order
         if not (trainer.training and type(loader) is DataLoader):
             return loader
+        # A user's sampler may look at what training has done so far
         if type(loader.batch_sampler) is not BatchSampler or type(loader.sampler) not in _SAMPLERS:
             return loader
+        # A copy of another class: torch's constructor would check and build all parts again
         in_blocks = copy.copy(loader)
         in_blocks.__class__ = LoaderInBlocks
         in_blocks._trainer = trainer

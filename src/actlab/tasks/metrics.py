@@ -56,6 +56,7 @@ class Metrics:
     @third_party.calling()
     def update(self, split: str, predictions: Tensor, targets: Tensor) -> None:
         """Add predictions and targets ``(N, *)`` to the evaluation of ``val`` or ``test``."""
+        # A batch may consist of padding
         if not len(targets):
             return
         for name, metric in self._states(split, targets.device):
@@ -77,6 +78,7 @@ class Metrics:
             warnings.filterwarnings("ignore", no_update)
             for name, metric in self._states(split, device):
                 results[name] = _computed(name, metric)
+        # The next evaluation starts with fresh states
         del self._running[split]
         return results
 
@@ -113,6 +115,7 @@ def as_plain(result: Any) -> Any:
     if isinstance(result, Mapping):
         return {str(key): as_plain(value) for key, value in result.items()}
     if isinstance(result, list | tuple):
+        # Lists of tensors, such as a curve by class
         return [as_plain(value) for value in result]
     return result
 
@@ -139,6 +142,7 @@ def log_table(logger: object, name: str, values: Any, step: int) -> None:
     experiment = getattr(logger, "experiment", None)
     add_text = getattr(experiment, "add_text", None)
     if callable(add_text):
+        # Indented by four, so that Markdown leaves it as it is
         block = "\n".join(f"    {row}" for row in rows)
         add_text(name, block, step)
         return

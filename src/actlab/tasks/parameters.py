@@ -54,6 +54,7 @@ def metrics_of(task: Any) -> dict[str, Tensor]:
 
 def _has_learnt(task: Any) -> bool:
     """Whether a task or stack has learnt parameters, as a whole on each device."""
+    # A mean over a part would be another number on each device
     if isinstance(task.trainer.strategy, _SPLIT):
         return False
     return any(learnt(activation) for activation in task.members[0].activations)
@@ -120,6 +121,7 @@ def _channels(activation: nn.Module) -> Tensor | None:
     # Call a copy with inputs (x, C) and (x, C, 1, 1). A user's code may raise anything.
     with suppress(Exception), own_generators(0), calling(), torch.no_grad():
         duplicate = copy.deepcopy(activation).cpu().double().eval()
+        # The widest shape that works shows every channel
         for width in sorted(widths, reverse=True):
             for trailing in ((), (1, 1)):
                 with suppress(Exception):
@@ -132,4 +134,5 @@ def _channels(activation: nn.Module) -> Tensor | None:
 
 
 def _plain(values: Tensor) -> list[float]:
+    # Six digits draw a curve, and make a file that can be read
     return [round(value, 6) for value in values.tolist()]

@@ -15,6 +15,7 @@ def updates_of(trainer: pl.Trainer) -> tuple[Any, ...]:
     """Return what counts the updates of a Trainer."""
     loop = trainer.fit_loop.epoch_loop
     progress = loop.automatic_optimization.optim_progress.optimizer
+    # Callbacks and loggers read one or another of these
     return loop.batch_progress, progress.zero_grad, progress.step
 
 
@@ -25,6 +26,7 @@ def add(number: int, *counts: Any) -> None:
     """
     for progress in counts:
         for numbers in (vars(progress.current), vars(progress.total)):
+            # Some counts have no entry ``started`` or ``processed``
             for name in numbers:
                 numbers[name] += number
 

@@ -86,14 +86,14 @@ class Derived(NamedTuple):
 
     Args:
         function: maps the means, each ``()`` or ``(R,)``, to the metric.
-        of: names of the quantities whose means are the arguments.
+        quantities: names of the quantities whose means are the arguments.
 
     >>> Derived(torch.exp).function(torch.tensor(0.0))
     tensor(1.)
     """
 
     function: Callable[..., Tensor]
-    of: tuple[str, ...] = ("loss",)
+    quantities: tuple[str, ...] = ("loss",)
 
 
 class Means:

@@ -112,11 +112,14 @@ class Replay:
         self.replayed = 0
         self.changed = ""
         self._program: Gradients | None = None
-        self._made_with: Frozen = {}
         self._checks = CHECKS  # comparisons that are due
         self._epoch = 0  # of the last block
-        self._frozen: Frozen = {}  # values at the last change
+
+        # Values that a program freezes: at the start of this block, at their last change, and those
+        # in the program
         self._of_block: Frozen = {}
+        self._frozen: Frozen = {}
+        self._made_with: Frozen = {}
         self._dropouts: list[Dropout] = []
         self._noise: list[float] = []  # relative differences of two updates from Python
         self._reads_epoch = False  # whether the loss depends on the number of the epoch
@@ -130,15 +133,20 @@ class Replay:
         """Begin a block of updates; return whether there is a program, from an earlier block."""
         if module.device.type not in PROGRAMS:
             return False
+
+        # After a rejection there is no program any more.
         reason = self.reason or reason_against(module)
         if reason:
             self.reject(reason)
+
+        # Note what a program freezes.
         self._dropouts = [layer for layer in module.modules() if isinstance(layer, Dropout)]
         self._of_block = self._frozen_in(module)
 
-        # Compare again in epochs that are powers of two.
+        # Compare again in epochs that are powers of two, or 0.
         epoch = module.current_epoch
-        if epoch != self._epoch and not epoch & (epoch - 1):
+        is_power = epoch & (epoch - 1) == 0
+        if epoch != self._epoch and is_power:
             self._checks = self._checks or 1
         self._epoch = epoch
         return self._program is not None

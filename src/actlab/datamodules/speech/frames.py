@@ -112,7 +112,8 @@ class BySentence(ByFrame):
         for sentences in index.view(-1, index.shape[-1]).tolist():
             runs.append(torch.cat([self.frames.sentences[number] for number in sentences]))
 
-        # Pad them to one length.
+        # Pad them to one length, with frame -1. Its window is that of frame 0, and its label tells
+        # the loss to leave it out.
         padded = pad_sequence(runs, batch_first=True, padding_value=-1).to(self.device)
         numbers = padded.clamp_min(0)
         labels = self.frames.targets[numbers].masked_fill(padded < 0, PADDING)

@@ -40,6 +40,7 @@ def write(stages: Sequence[Results], comparison: StudyTable, folder: Path) -> Pa
     """
     selecting = stages[0]
     last = stages[-1]
+    # A grid has a heat map of its settings, a search a table of its trials
     trial_table = trials(selecting, last)
     heat = None
     if trial_table is None:
@@ -79,6 +80,7 @@ def write(stages: Sequence[Results], comparison: StudyTable, folder: Path) -> Pa
 
 
 def _link(path: Path, folder: Path) -> str:
+    # Relative, so that the folder can be moved and published
     relative = os.path.relpath(path, folder)
     return quote(Path(relative).as_posix())
 
@@ -102,6 +104,7 @@ def config(study: Study) -> str:
     # Stages and blocks as in study files
     stages = []
     for stage in study.stages:
+        # None stands for a key that the file leaves out
         entries = vars(stage).items()
         stages.append({key: value for key, value in entries if value is not None})
     blocks = []
@@ -110,7 +113,7 @@ def config(study: Study) -> str:
             {"name": block.name, "grid": block.grid, "set": block.settings, "base": block.base}
         )
 
-    # Leave out what is empty
+    # Leave out what is empty, in the order of study files
     record = {key: getattr(study, key) for key in _CONFIG}
     record["stages"] = stages
     record["blocks"] = blocks
@@ -209,6 +212,7 @@ def heat_map(results: Results) -> dict[str, Any] | None:
     # Keep the results of the runs that the selection used
     used = results.chose
     if used:
+        # Other runs than planned selected: their scores would not explain the choice
         if not used <= {run.id for run in results.runs}:
             return None
         ended = {}
@@ -260,6 +264,7 @@ def trials(searched: Results, compared: Results) -> dict[str, Any] | None:
 
     # A row for each trial
     column = selection.selected_by(searched.study)
+    # The comparison has one setting at each grid point, the selected one
     selected = {group.point | group.settings[0].tuned for group in compared.groups}
     rows = []
     for setting, point in trial_points:
@@ -292,24 +297,30 @@ def _text(results: Results, point: Point) -> str:
 
 
 def _heat_row(results: Results, group: Group, texts: Sequence[str]) -> list[dict[str, Any]]:
-    """Return a cell for each setting; empty if no run of the group with this setting has ended."""
+    """Return a cell for each setting: a dash where no run of the group has ended at the setting."""
     column = selection.selected_by(results.study)
-    selected = selection.chosen(results, group)
 
-    # Score the settings with runs that have ended
-    settings = {}
-    ended = {}
-    scored = {}
+    # Count the runs that have ended at each setting of the group
+    numbers_ended = {}
+    scored_settings = []
+    scored_texts = []
     for setting in group.settings:
         text = _text(results, setting.tuned)
-        settings[text] = setting
-        ended[text] = _ended(results, setting)
-        if ended[text]:
-            scored[text] = setting
-    values = selection.scores(results, list(scored.values()))
-    scores = dict(zip(scored, values, strict=True))
+        numbers_ended[text] = _ended(results, setting)
+        if numbers_ended[text]:
+            scored_settings.append(setting)
+            scored_texts.append(text)
 
-    # A cell for each setting of the heat map
+    # Only these settings have a score
+    values = selection.scores(results, scored_settings)
+    scores = dict(zip(scored_texts, values, strict=True))
+
+    selected = selection.selected_setting(results, group)
+    selected_text = None
+    if selected is not None:
+        selected_text = _text(results, selected.tuned)
+
+    # A cell for each setting of the heat map, also for settings of other groups
     cells = []
     for text in texts:
         score_text = tables.NONE
@@ -319,8 +330,8 @@ def _heat_row(results: Results, group: Group, texts: Sequence[str]) -> list[dict
             {
                 "text": score_text,
                 "shade": _shade(text, scores, column.mode),
-                "n": ended.get(text, 0),
-                "chosen": selected is not None and settings.get(text) is selected,
+                "n": numbers_ended.get(text, 0),
+                "chosen": text == selected_text,
             }
         )
     return cells
@@ -333,6 +344,7 @@ def _shade(text: str, row: Mapping[str, float], mode: str) -> float:
         return 0.0
 
     finite = [value for value in row.values() if math.isfinite(value)]
+    # The worst finite score is 0, so a diverged setting does not hide all differences
     best = min(finite)
     worst = max(finite)
     if mode == "max":
@@ -348,6 +360,7 @@ def drawing(plot: Plot) -> dict[str, Any]:
     colours = style.colours((line.label for line in plot.lines), plot.users)
     legend = []
     for label, colour in colours.items():
+        # The page follows the reader's colour scheme
         dark = style.on_dark(colour)
         legend.append({"label": label, "light": colour, "dark": dark, "own": label in plot.users})
 
@@ -371,7 +384,7 @@ def _panel(plot: Plot, panel: Panel) -> dict[str, Any]:
         "ylabel": panel.ylabel,
         "over_epochs": panel.over_epochs,
         "log": panel.log,
-        "title": panel.title or panel.ylabel,
+        "title": panel.title or panel.ylabel,  # a single panel needs no title
         "ylim": _rounded(limits(panel)),
         "lines": [_line(plot, line, panel.scale) for line in panel.lines],
     }
