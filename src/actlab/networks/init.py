@@ -77,7 +77,7 @@ def outside_activations(network: nn.Module) -> list[tuple[str, nn.Module]]:
     _, activations = _building.get() or (None, ())
     inside: set[int] = set()
     for module in activations:
-        inside.update(id(part) for part in module.modules())
+        inside.update(map(id, module.modules()))
     return [(name, part) for name, part in network.named_modules() if id(part) not in inside]
 
 
