@@ -272,7 +272,9 @@ class Builder(NamedTuple):
 
     def _site_widths(self, names: list[str]) -> dict[str, int]:
         """Return the width of the `site` for each of some parameters."""
-        return {name: _site_width(self.spec, name) for name in names}
+        if not names:
+            return {}
+        return dict.fromkeys(names, _site_width(self.spec, names[0]))
 
 
 def applied(function: Any) -> Any:
