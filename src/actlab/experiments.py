@@ -196,8 +196,7 @@ class ActlabCLI(LightningCLI):
     @cached_property
     def seeds_globally(self) -> bool:
         """Whether model or data may draw from the global generators: a class is not actlab's."""
-        class_paths = {name: self.config[name].class_path for name in sections.SECTIONS}
-        return not identity.is_of_actlab(class_paths)
+        return not identity.is_of_actlab(self.resolved)
 
     def _seeded(self, instantiate: Callable[[Any], Any], value: Any) -> Any:
         seed_generators(self.config[sections.SEED])

@@ -200,7 +200,8 @@ def builder(spec: Spec, target: Any) -> Builder:
     inputs = unset or widths
     has_input = len(inputs) == 1 and hints.get(inputs[0]) not in (bool, int, float, str)
     if not missing:
-        has_input = any(p.kind is p.VAR_POSITIONAL for p in signature.values())
+        kinds = [parameter.kind for parameter in signature.values()]
+        has_input = inspect.Parameter.VAR_POSITIONAL in kinds
     takes_tensor = has_input and not is_class
     return Builder(spec, target, call, True, at_width, widths, unset, takes_tensor)
 

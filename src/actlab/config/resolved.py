@@ -10,6 +10,7 @@ import copy
 import inspect
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import date
 from functools import cache, lru_cache
 from inspect import formatannotation
@@ -43,14 +44,17 @@ _NOT_TEXT = (bool, int, float, list, dict, type(None))  # what the parser makes 
 
 def section(name: str, value: Any, elsewhere: tuple[str, ...] = ()) -> Namespace:
     """Return a copy of a parsed section of a config, without arguments set ``elsewhere``."""
+    # The parsed section, if an equal one was parsed; the parser reads the files that it names
     words = texts(value)
-    key = _key(name, value, elsewhere, words)
+    files = [text for text in words if text.endswith(FILES)]
     stored: list[Any] = []
-    if key is not None:
-        stored = _stored(key)
-    names = [text for text in words if "." in text]  # import paths, perhaps
+    if not files:
+        with suppress(TypeError, ValueError):
+            # Unsorted: the order of a schedule's steps matters.
+            stored = _stored(json.dumps([name, value, *elsewhere], default=_spelled))
 
     # A class that the section names may have been imported again
+    names = [text for text in words if "." in text and ":" not in text]
     if not stored or any(map(is_not, stored[1], map(imported, names))):
         parser = parser_of(name, elsewhere=elsewhere)
         # The parser replaces values in a config by its own objects, and may import the classes
@@ -188,18 +192,6 @@ def parser_of(*names: str, elsewhere: tuple[str, ...] = ()) -> LightningArgument
         else:
             parser.add_lightning_class_args(pl.Trainer, name)
     return parser
-
-
-def _key(name: str, value: Any, elsewhere: tuple[str, ...], words: Sequence[str]) -> str | None:
-    files = [text for text in words if text.endswith(FILES)]
-    if files:  # the parser reads them
-        return None
-
-    try:
-        # Unsorted: the order of a schedule's steps matters.
-        return json.dumps([name, value, *elsewhere], default=_spelled)
-    except (TypeError, ValueError):
-        return None
 
 
 def _spelled(value: Any) -> Any:

@@ -100,7 +100,6 @@ def _check_section(config: Mapping[str, Any], section: str) -> None:
 
 def _check_keys(config: Mapping[str, Any], command: str | None) -> None:
     keys = top_level(command)
-    no_flags = (*top_level(), "ckpt_path", *MOVED)
     for key, value in config.items():
         # LightningCLI's optimiser and schedule
         if key in MOVED and value is not None and not (command and _lacks_optimizers(config)):
@@ -112,7 +111,8 @@ def _check_keys(config: Mapping[str, Any], command: str | None) -> None:
         # Other keys
         if key not in keys and key not in MOVED:
             raise unknown("config key", str(key), keys, "At the top level of a config.")
-        if key not in no_flags and value not in (None, True, False):
+        is_flag = command and key in arguments_of(command) and key != "ckpt_path"
+        if is_flag and value not in (None, True, False):
             raise ActlabError(f"{key} {value!r}: give true, false or null")
 
 
