@@ -33,6 +33,7 @@ from actlab.random.seeding import seed_generators
 from actlab.runtime import signals
 from actlab.runtime.guards import PlannedLength, StopOnSignal, Unfused
 from actlab.storage.checkpoints import AtomicCheckpointIO
+from actlab.storage.contents import ContentsByText
 from actlab.tasks import Task
 from actlab.tasks.building import saves_hyperparameters
 from actlab.tasks.complete import CompleteCheckpoint
@@ -83,7 +84,7 @@ class ActlabCLI(LightningCLI):
         self,
         given: Mapping[str, Any],
         args: Any,
-        digests: dict[str, str | None] | None,
+        digests: ContentsByText | None,
         record: type[SaveConfigCallback] | None = None,
         any_optimizer: bool = False,
         **trainer_defaults: Any,
@@ -354,7 +355,7 @@ def data_of(config: Mapping[str, Any]) -> pl.LightningDataModule:
 
 
 def build(
-    config: Mapping[str, Any], digests: dict[str, str | None] | None = None, **trainer_defaults: Any
+    config: Mapping[str, Any], digests: ContentsByText | None = None, **trainer_defaults: Any
 ) -> Experiment:
     """Instantiate a complete LightningCLI config, as nested values, without running it.
 

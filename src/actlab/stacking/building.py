@@ -22,6 +22,7 @@ from actlab.experiments import Experiment
 from actlab.runtime import matmul
 from actlab.stacking.task import StackedTask, has_forms, matmul_of
 from actlab.storage.checkpoints import AtomicCheckpointIO
+from actlab.storage.contents import ContentsByText
 from actlab.tasks import Task
 
 
@@ -37,7 +38,7 @@ def assemble(
     Sets the matmul backend of this process to the one for the network.
     """
     # Build the first run, which tells whether there are stacked forms.
-    digests: dict[str, str | None] = {}
+    digests: ContentsByText = {}
     config = copy.deepcopy(dict(configs[0]))
     experiment = experiments.build(
         config, digests, callbacks=[recorder], default_root_dir=str(path)
@@ -71,7 +72,7 @@ def stack_of(tasks: Sequence[Task], experiment: Experiment, seeds: list[int]) ->
 def build_tasks(
     configs: Sequence[Mapping[str, Any]],
     experiment: Experiment,
-    digests: dict[str, str | None] | None = None,
+    digests: ContentsByText | None = None,
 ) -> Iterator[Task]:
     """Yield the task of each config, as `actlab.experiments.build` builds it.
 
