@@ -20,10 +20,8 @@ from pytorch_lightning.callbacks import (
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from pytorch_lightning.utilities import CombinedLoader
 
-from actlab import activations
 from actlab.callbacks import SeedEveryEpoch
 from actlab.config import identity, messages, sections
-from actlab.config.class_paths import with_import_paths
 from actlab.config.plain_values import plain
 from actlab.config.record import record as record_of
 from actlab.config.record import with_digests
@@ -35,6 +33,7 @@ from actlab.random.seeding import seed_generators
 from actlab.runtime import signals
 from actlab.runtime.guards import PlannedLength, StopOnSignal, Unfused
 from actlab.storage.checkpoints import AtomicCheckpointIO
+from actlab.storage.contents import ContentsByText
 from actlab.tasks import Task
 from actlab.tasks.building import saves_hyperparameters
 from actlab.tasks.complete import CompleteCheckpoint
@@ -81,12 +80,11 @@ class ActlabCLI(LightningCLI):
     `actlab.config.sections.check` does. `ConfigCLI` takes nested values in place of words.
     """
 
-    digests: dict[str, str | None] | None = None  # of files and code; see `record.with_digests`
-
     def __init__(
         self,
         stated: Mapping[str, Any],
         args: Any,
+        digests: ContentsByText | None,
         record: type[SaveConfigCallback] | None = None,
         any_optimizer: bool = False,
         **trainer_defaults: Any,
@@ -96,13 +94,16 @@ class ActlabCLI(LightningCLI):
         Args:
             stated: nested values that the user states, without defaults.
             args: what LightningCLI parses.
+            digests: computed digests of files and code, to which new ones are added; see
+                `record.with_digests`. None leaves them out of the record.
             record: callback that writes the config of a run.
             any_optimizer: whether the config may set an optimiser at the top level.
             **trainer_defaults: Trainer arguments for keys that the config does not set.
         """
         self.stated = stated
-        # Filled while the parts are built
-        self.shapes: dict[str, Any] = {}  # of the data, which the config omits
+        self.digests = digests
+        self.linked: tuple[str, ...] = ()  # shapes that the config omits; see `link_shapes`
+        self.shapes: dict[str, Any] = {}  # the data's values of them
 
         save_options = {"save_to_log_dir": False} if record else None
         super().__init__(
@@ -119,7 +120,8 @@ class ActlabCLI(LightningCLI):
 
     def link_shapes(self, parser: LightningArgumentParser) -> None:
         """Add a link from the data to the model for each shape that is not given."""
-        for name in sections.linked_shapes(self.stated):
+        self.linked = sections.linked_shapes(self.stated)
+        for name in self.linked:
             shape = partial(self.shape, name)  # spawned processes unpickle it
             shape.__name__ = name  # type: ignore[attr-defined]  # what --help shows
             parser.link_arguments(
@@ -146,25 +148,24 @@ class ActlabCLI(LightningCLI):
         return dict(arguments.as_dict())
 
     def before_instantiate_classes(self) -> None:
-        """Check the activation before a dataset is read for its shapes."""
+        """Store the config in plain values, for the record."""
         self.resolved = plain(self.config)
         self.config_dump = copy.deepcopy(self.resolved)  # else Lightning dumps and parses YAML
-        if issubclass(self.model_type, Task) and "activation" in self.arguments:
-            activations.factory(self.arguments["activation"])
 
     def after_instantiate_classes(self) -> None:
         """Check callbacks and stated shapes, set the training record for checkpoints, and seed."""
         # Checks
-        if issubclass(self.model_type, Task):
-            for name in sections.SHAPES:
-                if sections.gives(self.stated, name):
-                    check_shape(name, self.arguments.get(name), self.datamodule)
         if isinstance(self.model, Task):
+            for name in sections.SHAPES:
+                if name not in self.linked:
+                    check_shape(name, self.arguments.get(name), self.datamodule)
             _check_callbacks(self.trainer.callbacks)  # type: ignore[attr-defined]
 
         # The training record
         shapes = {name: shape for name, shape in self.shapes.items() if name in self.arguments}
-        config = with_digests(record_of(self.resolved, shapes), self.digests)
+        config = record_of(self.resolved, shapes)
+        if self.digests is not None:
+            config = with_digests(config, self.digests)
         if isinstance(self.model, Task):
             self.model.config = config
             # The config is logged as a whole
@@ -197,8 +198,7 @@ class ActlabCLI(LightningCLI):
     @cached_property
     def seeds_globally(self) -> bool:
         """Whether model or data may draw from the global generators: a class is not actlab's."""
-        class_paths = {name: self.config[name].class_path for name in sections.SECTIONS}
-        return not identity.is_of_actlab(class_paths)
+        return not identity.is_of_actlab(self.resolved)
 
     def _seeded(self, instantiate: Callable[[Any], Any], value: Any) -> Any:
         seed_generators(self.config[sections.SEED])
@@ -234,15 +234,6 @@ class ActlabCLI(LightningCLI):
 class ConfigCLI(ActlabCLI):
     """`ActlabCLI` for a nested config, whose sections are parsed from a cache."""
 
-    def __init__(
-        self,
-        stated: Mapping[str, Any],
-        digests: dict[str, str | None] | None = None,
-        **trainer_defaults: Any,
-    ) -> None:
-        self.digests = digests
-        super().__init__(stated, dict(stated), **trainer_defaults)
-
     def setup_parser(self, add_subcommands: bool, main_kwargs: Any, subparser_kwargs: Any) -> None:
         """Create the parser of all sections, with links from the data for omitted shapes."""
         # A copy, because links change the parser, which all configs share.
@@ -251,7 +242,7 @@ class ConfigCLI(ActlabCLI):
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Parse each section to the types of its class."""
-        self.config = resolved(self.stated, self.trainer_defaults)
+        self.config = resolved(self.stated, self.trainer_defaults, self.linked)
 
 
 def shape_for(
@@ -360,27 +351,27 @@ def prepare(data: pl.LightningDataModule) -> None:
 
 def data_of(config: Mapping[str, Any]) -> pl.LightningDataModule:
     """Instantiate only the data of a complete config."""
-    values = with_import_paths(config)
-    seed = run_seed(values.get(sections.SEED, 0))
-    parsed: Any = Namespace(data=typed(values, "data", seed))  # type: ignore[no-untyped-call]
+    seed = run_seed(config.get(sections.SEED, 0))
+    parsed: Any = Namespace(data=typed(config, "data", seed))  # type: ignore[no-untyped-call]
     data: pl.LightningDataModule = parser_of("data").instantiate(parsed).data
     return data
 
 
 def build(
-    config: Mapping[str, Any], digests: dict[str, str | None] | None = None, **trainer_defaults: Any
+    config: Mapping[str, Any], digests: ContentsByText | None = None, **trainer_defaults: Any
 ) -> Experiment:
     """Instantiate a complete LightningCLI config, as nested values, without running it.
 
     Args:
-        config: nested values.
-        digests: computed digests of files and code; new ones are added to it.
+        config: nested values, with the import paths of classes; see
+            `actlab.config.class_paths.with_import_paths`.
+        digests: computed digests of files and code, to which new ones are added. None leaves them
+            out of the record, for a task that writes no checkpoint.
         **trainer_defaults: Trainer arguments for keys that the config does not set. They override
             `OF_TRAINER`.
     """
-    complete = with_import_paths(config)
-    values = {key: value for key, value in complete.items() if value is not None}
+    values = {key: value for key, value in config.items() if value is not None}
     sections.check(values)
     with messages.one_line_errors(values):
-        cli = ConfigCLI(values, digests, **{**OF_TRAINER, **trainer_defaults})
+        cli = ConfigCLI(values, values, digests, **{**OF_TRAINER, **trainer_defaults})
     return Experiment(cli.trainer, cli.model, cli.datamodule)

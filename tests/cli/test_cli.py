@@ -326,6 +326,10 @@ def test_data_changed_since_they_were_trained_on_are_said_and_not_trained_on(
     ("words", "parts"),
     [
         (["--model.activation", "gleu"], ["'gleu'", "'gelu'"]),
+        (
+            ["--model.activation=gleu", "--data.sample=false", "--data.dataset=./no/such/folder"],
+            ["'gleu'", "'gelu'"],
+        ),
         (["--model.activation", "./nothing.py:Unit"], ["nothing.py"]),
         (["--data.sampel", "true"], ["'data.sampel'", "'data.sample'", "MNISTDataModule"]),
         (["--print_config", "--model.network.droput", "1"], ["'model.network.droput'"]),

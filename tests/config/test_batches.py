@@ -15,6 +15,7 @@ import torch
 from actlab import experiments
 from actlab.config import resolved
 from actlab.config.plain_values import plain
+from actlab.config.sections import linked_shapes
 from actlab.networks import MLP
 from actlab.optim import Linear
 from actlab.storage.mappings import read_mapping
@@ -63,7 +64,7 @@ def test_the_whole_numbers_of_every_config_stay_whole(primed):
     for path in CONFIGS:
         config = read_mapping(path)
         config["trainer"] |= LIMITS
-        found = resolved.resolved(config, {}).as_dict()
+        found = resolved.resolved(config, {}, linked_shapes(config)).as_dict()
         for section in ("trainer", "model", "data"):
             given, kept = (whole_numbers(plain(one[section])) for one in (config, found))
             lost = {

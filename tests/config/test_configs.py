@@ -11,7 +11,7 @@ from actlab.config import messages
 from actlab.config.class_paths import NETWORKS, with_import_paths
 from actlab.config.paths import set_dotted
 from actlab.config.resolved import resolved
-from actlab.config.sections import check, gives, top_level
+from actlab.config.sections import check, gives, linked_shapes, top_level
 from actlab.errors import ActlabError
 from actlab.storage.resources import config_file, names_in, resource
 
@@ -21,7 +21,7 @@ CONFIGS = [config_file(name) for name in names_in("configs")]
 def typed(config):
     check(config)
     with messages.one_line_errors(config):
-        return resolved(config, {})
+        return resolved(config, {}, linked_shapes(config))
 
 
 @pytest.fixture

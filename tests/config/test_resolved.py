@@ -12,6 +12,7 @@ from actlab import experiments
 from actlab.config import resolved
 from actlab.config.plain_values import plain
 from actlab.config.record import record
+from actlab.config.sections import linked_shapes
 from actlab.storage.resources import config_file, names_in, resource
 
 
@@ -31,7 +32,8 @@ def config_of(path, seed, **model):
 
 def told(config):
     """The record of a resolved config, without the shapes that come from data."""
-    return json.dumps(record(plain(resolved.resolved(copy.deepcopy(config), {})), {}))
+    copied = copy.deepcopy(config)
+    return json.dumps(record(plain(resolved.resolved(copied, {}, linked_shapes(copied))), {}))
 
 
 @pytest.fixture(autouse=True)

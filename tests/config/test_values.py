@@ -18,6 +18,7 @@ from actlab.checks import configs
 from actlab.cli.arguments import Words, options_of
 from actlab.config.paths import get_dotted
 from actlab.config.resolved import resolved
+from actlab.config.sections import linked_shapes
 from actlab.config.signatures import TEXT_ARGUMENTS, parameters
 from actlab.errors import ActlabError
 from actlab.storage.mappings import parse, written
@@ -248,12 +249,12 @@ def test_a_text_reaches_a_class_as_text():
     for text in TEXTS:
         texts = dict.fromkeys(("label", "either", "anything", "bare"), text)
         config["data"]["init_args"] = texts
-        given = resolved(config, {}).data.init_args
+        given = resolved(config, {}, linked_shapes(config)).data.init_args
         assert {key: given[key] for key in texts} == texts
         assert {type(given[key]) for key in texts} == {str}
         held = {"nested": [text, {"again": text}]}
         config["data"]["init_args"] = {"anything": held, "table": held}
-        found = resolved(config, {}).data.init_args
+        found = resolved(config, {}, linked_shapes(config)).data.init_args
         assert (found.anything, found.table) == (held, held)
 
 

@@ -205,3 +205,15 @@ def test_code_of_the_data_counts_too(tmp_path, monkeypatch):
     assert changed_code(record) == []
     (tmp_path / "own_data_here.py").write_text("class Mine:\n    other = 1\n")
     assert changed_code(record) == ["own_data_here.Mine"]
+
+
+@pytest.mark.parametrize(("digests", "recorded"), [(None, False), ({}, True)])
+def test_a_build_records_digests_if_its_caller_has_a_place_for_them(
+    digests, recorded, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own_unit.py").write_text("from torch import nn\n\n\nclass Mine(nn.ReLU): ...\n")
+    spelling = "./own_unit.py:Mine"
+    task: Any = build(config_of(**{**ELU, "activation": spelling}), digests).task
+    assert (spelling in task.config.get("sources", {})) is recorded
+    assert (spelling in (digests or {})) is recorded

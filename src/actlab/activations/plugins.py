@@ -207,7 +207,8 @@ def builder(spec: Spec, target: Any) -> Builder:
     inputs = unset or widths
     has_input = len(inputs) == 1 and hints.get(inputs[0]) not in (bool, int, float, str)
     if not missing:
-        has_input = any(p.kind is p.VAR_POSITIONAL for p in signature.values())
+        kinds = [parameter.kind for parameter in signature.values()]
+        has_input = inspect.Parameter.VAR_POSITIONAL in kinds
     takes_tensor = has_input and not is_class
     return Builder(spec, target, call, True, at_width, widths, unset, takes_tensor)
 
@@ -280,7 +281,9 @@ class Builder(NamedTuple):
 
     def _site_widths(self, names: list[str]) -> dict[str, int]:
         """Return the width of the `site` for each of some parameters."""
-        return {name: _site_width(self.spec, name) for name in names}
+        if not names:
+            return {}
+        return dict.fromkeys(names, _site_width(self.spec, names[0]))
 
 
 def applied(function: Any) -> Any:

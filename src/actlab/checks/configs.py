@@ -192,7 +192,7 @@ def _check_config(run: Run) -> None:
 
     # Keys and values are valid.
     sections.check(run.config)
-    resolved(run.config, {})
+    resolved(run.config, {}, sections.linked_shapes(run.config))
     scheduler = class_of(get_dotted(run.config, "model.scheduler"))
     if str(scheduler).endswith(".ReduceLROnPlateau"):
         raise ActlabError(NO_PLATEAU)

@@ -18,6 +18,7 @@ from pytorch_lightning.callbacks import ModelCheckpoint, RichProgressBar
 from pytorch_lightning.cli import LightningArgumentParser, SaveConfigCallback
 from pytorch_lightning.utilities.model_helpers import is_overridden
 
+from actlab import activations
 from actlab.analysis.wording import few
 from actlab.callbacks import BlockProgressBar
 from actlab.cli import fit_folders, fit_help
@@ -41,6 +42,7 @@ from actlab.storage import checkpoints
 from actlab.storage.contents import texts
 from actlab.storage.logger_ids import ensure_id, forget_id, has_id
 from actlab.storage.mappings import written
+from actlab.tasks import Task
 
 # Commands that evaluate a fit, with the methods that they require of the model, and of the data or
 # the model.
@@ -95,7 +97,12 @@ class CommandLine(ActlabCLI):
         self.dropped = words.dropped
         self.folder = Path()
         super().__init__(
-            words.config, words.words, record=recorder, any_optimizer=True, **trainer_defaults
+            words.config,
+            words.words,
+            digests={},
+            record=recorder,
+            any_optimizer=True,
+            **trainer_defaults,
         )
 
     @property
@@ -181,7 +188,7 @@ class CommandLine(ActlabCLI):
 
     def plain_config(self) -> dict[str, Any]:
         """Return the resolved config, without seeds and shapes that the other values determine."""
-        config = record.as_given(self.config, sections.linked_shapes(self.stated))
+        config = record.as_given(self.config, self.linked)
         for key in sections.MOVED:
             # Keys of LightningCLI, null unless the config states them
             if key in config and config[key] is None:
@@ -258,7 +265,7 @@ class CommandLine(ActlabCLI):
         # Compare both with all defaults
         seed = run_seed(model[sections.SEED])
         recorded = record.record(plain(self.config), {})
-        parsed = typed(model, "model", seed)
+        parsed = typed(model, "model", seed, sections.linked_shapes(model))
         trained_config = Namespace(model=parsed, data={})  # type: ignore[no-untyped-call]
         trained_values = {sections.SEED: seed, **record.as_given(trained_config, ())}
         compared = ["model"]
@@ -290,6 +297,12 @@ class CommandLine(ActlabCLI):
             f"{key} is {value!r}, but the checkpoint {path!r} was trained with {trained!r}: "
             f"{remedy}"
         )
+
+    def before_instantiate_classes(self) -> None:
+        """Check the activation before a dataset is read for its shapes."""
+        super().before_instantiate_classes()
+        if issubclass(self.model_type, Task) and "activation" in self.arguments:
+            activations.factory(self.arguments["activation"])
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
         """Build the Trainer.

@@ -13,8 +13,8 @@
     identity        the digest of what affects the results of a run, made of the complete text
 
 The command line, `actlab.studies.plan` and `actlab.experiments` call these files. They call each
-other downwards: `record` calls `identity` for digests of files, `resolved` calls `sections`,
-`sections` calls `signatures`, `signatures` calls `class_paths` and `paths`, and nothing here calls
+other downwards: `record` calls `identity` for digests of files, `resolved` and `sections` call
+`signatures`, `signatures` calls `class_paths` and `paths`, and nothing here calls
 `resolved` or `record`. `values` compares single values, `labels` writes them, `metrics` reads the
 names of metrics, `batches` counts batches up to a limit. `text`, `identity`, `paths`,
 `class_paths`, `values`, `labels` and `metrics` load neither torch nor Lightning.

@@ -163,7 +163,7 @@ def _canonical(value: Any, sources: Mapping[str, str]) -> Any:
 
 
 def sources_of(
-    config: Mapping[str, Any], contents_by_key: dict[str, str | None] | None = None
+    config: Mapping[str, Any], contents_by_key: contents.ContentsByText | None = None
 ) -> dict[str, str]:
     """Return digests of the files, folders and modules outside actlab that a config names.
 

@@ -24,6 +24,8 @@ def plain(value: Any) -> Any:
         value = value.plain
     if isinstance(value, Namespace):
         value = value.as_dict()
+    if type(value) in _LEAVES:
+        return value
 
     # Containers; most values in them are plain already, and a call for each takes time
     if isinstance(value, Mapping):

@@ -128,7 +128,7 @@ def completed(trained: Values, model: Any) -> Record:
 
 def with_digests(
     recorded: Values,
-    contents_by_key: dict[str, str | None] | None = None,
+    contents_by_key: contents.ContentsByText | None = None,
 ) -> Record:
     """Return a record with the digests of the files and code that its model and data name."""
     sections = {key: recorded[key] for key in SECTIONS if key in recorded}

@@ -10,6 +10,7 @@ import copy
 import inspect
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import date
 from functools import cache, lru_cache
 from inspect import formatannotation
@@ -21,7 +22,7 @@ from jsonargparse import Namespace
 from pytorch_lightning.cli import LightningArgumentParser
 
 from actlab.config import metric_classes
-from actlab.config.sections import FILES, SECTIONS, SEED, linked_shapes
+from actlab.config.sections import FILES, SECTIONS, SEED
 from actlab.config.signatures import (
     imported,
     inner_type,
@@ -43,14 +44,17 @@ _NOT_TEXT = (bool, int, float, list, dict, type(None))  # what the parser makes 
 
 def section(name: str, value: Any, elsewhere: tuple[str, ...] = ()) -> Namespace:
     """Return a copy of a parsed section of a config, without arguments set ``elsewhere``."""
+    # The parsed section, if an equal one was parsed; the parser reads the files that it names
     words = texts(value)
-    key = _key(name, value, elsewhere, words)
+    files = [text for text in words if text.endswith(FILES)]
     stored: list[Any] = []
-    if key is not None:
-        stored = _stored(key)
-    names = [text for text in words if ":" not in text]  # import paths, perhaps
+    if not files:
+        with suppress(TypeError, ValueError):
+            # Unsorted: the order of a schedule's steps matters.
+            stored = _stored(json.dumps([name, value, *elsewhere], default=_spelled))
 
     # A class that the section names may have been imported again
+    names = [text for text in words if "." in text and ":" not in text]
     if not stored or any(map(is_not, stored[1], map(imported, names))):
         parser = parser_of(name, elsewhere=elsewhere)
         # The parser replaces values in a config by its own objects, and may import the classes
@@ -136,19 +140,17 @@ def _set_arguments(stated: Values, parsed: Namespace, location: str, linked: Seq
         setattr(parsed, key, text)
 
 
-def typed(stated: Values, name: str, seed: int) -> Namespace:
+def typed(stated: Values, name: str, seed: int, linked: Sequence[str] = ()) -> Namespace:
     """Return the parsed model or data section of a config, with the run's seed if it takes one.
 
-    A shape that the model gets from the data later is set to its default, or to None without one.
+    Shapes that are ``linked``, which the model gets from the data later, are set to their default,
+    or to None without one.
     """
-    shapes: tuple[str, ...] = ()
-    if name == "model":
-        shapes = linked_shapes(stated)
-    parsed = section(name, stated[name], ("seed", *shapes))
+    parsed = section(name, stated[name], ("seed", *linked))
 
     # Arguments that other parts of the config determine
     accepted = parameters(complete(name, parsed)) or {}
-    for shape in shapes:
+    for shape in linked:
         if shape in accepted:
             argument = accepted[shape]
             default = None if argument.required else argument.default
@@ -197,27 +199,17 @@ def parser_of(*names: str, elsewhere: tuple[str, ...] = ()) -> LightningArgument
     return parser
 
 
-def _key(name: str, value: Any, elsewhere: tuple[str, ...], words: Sequence[str]) -> str | None:
-    # The content of a file may change between two calls
-    files = [text for text in words if text.endswith(FILES)]
-    if files:  # the parser reads them
-        return None
-
-    try:
-        # Unsorted: the order of a schedule's steps matters.
-        return json.dumps([name, value, *elsewhere], default=_spelled)
-    except (TypeError, ValueError):
-        return None
-
-
 def _spelled(value: Any) -> Any:
     if isinstance(value, Spec):
         return value.plain
     raise TypeError
 
 
-def resolved(stated: Values, trainer_defaults: Values) -> Namespace:
-    """Return a config with the types of its classes, all defaults, and the seed of its parts."""
+def resolved(stated: Values, trainer_defaults: Values, linked: Sequence[str]) -> Namespace:
+    """Return a config with the types of its classes, all defaults, and the seed of its parts.
+
+    The model gets the ``linked`` shapes from the data.
+    """
     metric_classes.check(stated)  # before the parser, which does not name the metric
     seed = run_seed(stated.get(SEED, 0))
     trainer = stated.get("trainer") or {}
@@ -225,8 +217,8 @@ def resolved(stated: Values, trainer_defaults: Values) -> Namespace:
     config: Namespace = Namespace()  # type: ignore[no-untyped-call]
     config[SEED] = seed
     config.trainer = section("trainer", trainer)
-    for name in SECTIONS:
-        config[name] = typed(stated, name, seed)
+    config.model = typed(stated, "model", seed, linked)
+    config.data = typed(stated, "data", seed)
 
     # Lightning adds callbacks to the callbacks of the config
     for name in trainer_defaults.keys() - {*trainer, "callbacks"}:

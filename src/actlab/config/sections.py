@@ -113,7 +113,7 @@ def _check_keys(config: Mapping[str, Any], command: str | None) -> None:
         # Other keys
         if key not in keys and key not in MOVED:
             raise unknown("config key", str(key), keys, "At the top level of a config.")
-        is_flag = key not in (*top_level(), "ckpt_path", *MOVED)
+        is_flag = command and key in arguments_of(command) and key != "ckpt_path"
         if is_flag and value not in (None, True, False):
             raise ActlabError(f"{key} {value!r}: give true, false or null")
 

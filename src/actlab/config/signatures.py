@@ -141,7 +141,10 @@ def _class_of(function: Callable[..., Any], passed: int) -> type:
 
 def _import_in_context(*args: Any, **kwargs: Any) -> Any:
     target = _import(*args, **kwargs)
-    return module_class(target, _passed.get())
+    passed = _passed.get()
+    if passed:
+        target = module_class(target, passed)
+    return target
 
 
 def _adapt_in_context(value: Any, annotation: Any, *args: Any, **kwargs: Any) -> Any:

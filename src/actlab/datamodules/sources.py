@@ -307,7 +307,7 @@ def _visible(names: Iterable[str]) -> list[str]:
 
 def parquet_files(folder: Path) -> list[Path]:
     """Return all parquet files below a folder, sorted; raise an ActlabError if there are none."""
-    files = sorted(file for file in folder.rglob("*.parquet") if not file.is_dir())
+    files = [file for file in sorted(folder.rglob("*.parquet")) if not file.is_dir()]
     if not files:
         raise ActlabError(
             f"{folder} holds no parquet files; expected the hub's layout, such as "

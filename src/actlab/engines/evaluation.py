@@ -33,6 +33,7 @@ from actlab.runtime.third_party import calling
 from actlab.stacking import StackedTask
 from actlab.stacking.task import has_forms, matmul_of, stacked_quantity
 from actlab.storage import checkpoints, series
+from actlab.storage.contents import ContentsByText
 from actlab.storage.files import DamagedError
 from actlab.studies import probe_files
 from actlab.studies.locks import PAUSE, holding
@@ -72,7 +73,7 @@ def execute(
     Returns:
         The number of evaluations that failed.
     """
-    digests: dict[str, str | None] = {}  # of data and code: a large folder takes minutes to read
+    digests: ContentsByText = {}  # of data and code: a large folder takes minutes to read
     evaluations = [_ProbeOfStudy(probe, root, digests) for probe in probes]
 
     failed = 0
@@ -140,7 +141,7 @@ class _ProbeOfStudy:
     holds their locks. ``digests`` are the computed digests of data and code, to which it adds.
     """
 
-    def __init__(self, probe: ProbePart, root: Path, digests: dict[str, str | None]) -> None:
+    def __init__(self, probe: ProbePart, root: Path, digests: ContentsByText) -> None:
         self.probe = probe
         self.root = root
         self.digests = digests

@@ -60,9 +60,9 @@ def check_sources(job: Job) -> None:
 
     Ids of runs contain the digests of these files.
     """
-    digests: dict[str, str | None] = {}
+    digests: contents.ContentsByText = {}
     for run in job.runs:
-        current: dict[str, str | None] = {**identity.sources_of(run.config, digests)}
+        current: contents.ContentsByText = {**identity.sources_of(run.config, digests)}
 
         # Add the files that the code opens
         for text in run.sources.keys() - current.keys():

@@ -80,7 +80,7 @@ def outside_activations(network: nn.Module) -> list[tuple[str, nn.Module]]:
     # An activation such as PReLU has weights, which no rule of the network draws
     inside: set[int] = set()
     for module in activations:
-        inside.update(id(part) for part in module.modules())
+        inside.update(map(id, module.modules()))
     return [(name, part) for name, part in network.named_modules() if id(part) not in inside]
 
 

@@ -22,6 +22,7 @@ from actlab.experiments import Experiment
 from actlab.runtime import matmul
 from actlab.stacking.task import StackedTask, has_forms, matmul_of
 from actlab.storage.checkpoints import AtomicCheckpointIO
+from actlab.storage.contents import ContentsByText
 from actlab.tasks import Task
 
 
@@ -37,8 +38,10 @@ def assemble(
     Sets the matmul backend of this process to the one for the network.
     """
     # Build the first run, which tells whether there are stacked forms.
+    digests: ContentsByText = {}
+    config = copy.deepcopy(dict(configs[0]))
     experiment = experiments.build(
-        copy.deepcopy(dict(configs[0])), callbacks=[recorder], default_root_dir=str(path)
+        config, digests, callbacks=[recorder], default_root_dir=str(path)
     )
     task = experiment.task
     matmul.use(matmul_of(task))
@@ -49,7 +52,7 @@ def assemble(
 
     # Add the tasks of the other runs.
     assert isinstance(task, Task)  # no other can be stacked
-    tasks = [task, *build_tasks(configs[1:], experiment)]
+    tasks = [task, *build_tasks(configs[1:], experiment, digests)]
     return stack_of(tasks, experiment, [config[sections.SEED] for config in configs])
 
 
@@ -66,20 +69,24 @@ def stack_of(tasks: Sequence[Task], experiment: Experiment, seeds: list[int]) ->
     return Experiment(trainer, StackedTask(tasks), data)
 
 
-def build_tasks(configs: Sequence[Mapping[str, Any]], experiment: Experiment) -> Iterator[Task]:
+def build_tasks(
+    configs: Sequence[Mapping[str, Any]],
+    experiment: Experiment,
+    digests: ContentsByText | None = None,
+) -> Iterator[Task]:
     """Yield the task of each config, as `actlab.experiments.build` builds it.
 
     The configs are complete, and differ from the config of the ``experiment`` only in the seed and
     below ``model``.
     """
-    digests: dict[str, str | None] = {}
     shared: Mapping[str, Any] = getattr(experiment.task, "config", None) or {}
     for config in configs:
         with one_line_errors(config):
             sections.check(config)
             seed = run_seed(config.get(sections.SEED) or 0)
-            model = typed(config, "model", seed)
-            for name in sections.linked_shapes(config):
+            linked = sections.linked_shapes(config)
+            model = typed(config, "model", seed, linked)
+            for name in linked:
                 model.init_args[name] = shared["model"]["init_args"][name]
 
             # Build the task, with its record.
@@ -89,5 +96,7 @@ def build_tasks(configs: Sequence[Mapping[str, Any]], experiment: Experiment) ->
             assert isinstance(task, Task)
             recorded = plain(model)
             recorded["init_args"].pop("seed")  # `rebuilt` sets it from the config's seed
-            task.config = with_digests({**shared, sections.SEED: seed, "model": recorded}, digests)
+            task.config = {**shared, sections.SEED: seed, "model": recorded}
+            if digests is not None:
+                task.config = with_digests(task.config, digests)
         yield task

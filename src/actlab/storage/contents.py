@@ -23,6 +23,7 @@ from actlab.storage.files import regular
 from actlab.storage.paths import at_home, resolved
 from actlab.storage.spec import Spec
 
+ContentsByText = dict[str, str | None]  # results of `content_of`, each computed once
 # In a folder; the digest of a larger folder covers only names and sizes of its files
 MOST_FILES = 100_000
 _BY_NAMES = "names-and-sizes:"  # prefix of the digest of a larger folder

@@ -11,6 +11,7 @@ from actlab.config.labels import in_full
 from actlab.config.paths import differences
 from actlab.config.text import without_replaced_dataset
 from actlab.errors import ActlabError
+from actlab.storage.contents import ContentsByText
 from actlab.storage.files import DamagedError
 from actlab.storage.json_files import read_json
 from actlab.storage.mappings import read_mapping
@@ -33,7 +34,7 @@ class Digests(NamedTuple):
 
 def digests(runs: Iterable[Run]) -> Digests:
     """Return the digests of all files and code that the runs name, as they are now."""
-    contents_by_text: dict[str, str | None] = {}  # remembered over runs
+    contents_by_text: ContentsByText = {}  # remembered over runs
     sources: dict[str, str] = {}
     code: dict[str, str] = {}
     # Runs of one grid point name the same files and code

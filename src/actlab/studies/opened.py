@@ -47,7 +47,7 @@ def sources_of(
     config: Mapping[str, Any],
     sources: Mapping[str, str],
     opened: OpenedFiles,
-    contents_by_name: dict[str, str | None],
+    contents_by_name: contents.ContentsByText,
 ) -> dict[str, str]:
     """Return digests of the opened files that exist, by path.
 

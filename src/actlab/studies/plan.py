@@ -414,7 +414,7 @@ class Study:
             )
 
         # Digests are computed once
-        contents_by_text: dict[str, str | None] = {}
+        contents_by_text: contents.ContentsByText = {}
         code: dict[str, dict[str, str]] = {}
         runs: dict[str, Run] = {}
         for block_number, block in enumerate(self.blocks):
@@ -430,7 +430,7 @@ class Study:
         self,
         number: int,
         point: dict[str, Any],
-        contents_by_text: dict[str, str | None],
+        contents_by_text: contents.ContentsByText,
         code: dict[str, dict[str, str]],
     ) -> Iterator[Run]:
         """Yield the runs of a grid point of a block; remember digests of files and code."""

@@ -16,6 +16,7 @@ from typing import Any
 
 from actlab.config import identity
 from actlab.storage import series
+from actlab.storage.contents import ContentsByText
 from actlab.storage.files import DamagedError, replacing
 from actlab.studies.plan import Keep
 from actlab.studies.rows import Row, frame_of
@@ -24,9 +25,7 @@ from actlab.studies.schema import ProbePart
 _FILE = re.compile(r"(?P<name>.+)-(?P<request>[0-9a-f]{16})(-[0-9a-f]{8})?\.parquet")
 
 
-def request_of(
-    probe: ProbePart, keep: Keep, digests: dict[str, str | None] | None = None
-) -> list[Any]:
+def request_of(probe: ProbePart, keep: Keep, digests: ContentsByText | None = None) -> list[Any]:
     """Return the request: class, arguments, checkpoints, and digests of files outside actlab.
 
     Digests in ``digests`` are not computed again; new ones are added to it.

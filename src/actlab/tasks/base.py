@@ -43,7 +43,7 @@ from actlab.tasks.quantities import (
     takes_run_axis,
     with_gradients,
 )
-from actlab.tasks.randomness import drawing, is_random
+from actlab.tasks.randomness import MODE_DEPENDENT, drawing
 from actlab.tasks.restoring import restored
 from actlab.tasks.training import STEP_LOSS, Training
 from actlab.validation import Count, Shape, validated_but
@@ -161,7 +161,6 @@ class Task(Training, ABC):
         self.stream = streams.Stream(self.seed)
         self.activations: list[nn.Module] = []
         self.network = self._built(activation, network, num_outputs, input_shape)
-        self.differs = is_random(self.network) or not self.measures_all
 
         # Settings of the optimiser
         self.optimizer = optimizer
@@ -196,8 +195,13 @@ class Task(Training, ABC):
         # Let its random parts draw from the task's stream.
         unfuse(built)
         streams.attach(built, self.stream)
-        for site, module in enumerate(drawing(built)):
+        drawing_parts = list(drawing(built))
+        for site, module in enumerate(drawing_parts):
             SeedGlobal(self.stream, site).attach(module)
+
+        # Find out whether training may differ from evaluation.
+        changing_parts = [part for part in built.modules() if isinstance(part, MODE_DEPENDENT)]
+        self.differs = bool(drawing_parts or changing_parts) or not self.measures_all
         return built
 
     def _check_schedules(self) -> None:

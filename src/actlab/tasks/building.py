@@ -292,15 +292,15 @@ def fault_of_made(module: nn.Module, names: Collection[str]) -> str | None:
     )
 
 
-def _tensors(value: Any) -> Iterator[Tensor]:
-    """Yield the tensors among nested values."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        yield from _tensors(list(value.values()))
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from _tensors(inner)
+def _tensors(values: Any) -> Iterator[Tensor]:
+    """Yield the tensors in nested mappings, lists and tuples."""
+    if isinstance(values, Mapping):
+        values = list(values.values())
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, Mapping | list | tuple):
+            yield from _tensors(value)
 
 
 def _leaves(loss: Tensor) -> Iterator[Tensor]:

@@ -24,7 +24,8 @@ _RANDOM_LAYERS = (
 )
 _TORCH_LAYERS = [kind for kind in vars(nn).values() if isinstance(kind, type)]
 _TORCH_FORWARDS = {kind.forward for kind in _TORCH_LAYERS if issubclass(kind, nn.Module)}
-_MODE_DEPENDENT = (Uniform, nn.modules.batchnorm._NormBase)
+# What has another form in evaluation, without torch's generator
+MODE_DEPENDENT = (Uniform, nn.modules.batchnorm._NormBase)
 
 
 def draws_from_torch(module: nn.Module) -> bool:
@@ -86,8 +87,8 @@ def drawing(module: nn.Module) -> Iterator[nn.Module]:
 
         # Search the children of what does not draw itself, in order.
         children = list(part.children())
-        has_script = any(isinstance(child, torch.jit.ScriptModule) for child in children)
-        if draws_from_torch(part) or has_script:
+        scripts = [child for child in children if isinstance(child, torch.jit.ScriptModule)]
+        if scripts or draws_from_torch(part):
             yield part
         else:
             waiting += reversed(children)
@@ -105,6 +106,6 @@ def is_random(network: nn.Module, without: Collection[nn.Module] = ()) -> bool:
     for part in network.modules():
         if id(part) in left_out:
             continue
-        if isinstance(part, _MODE_DEPENDENT) or draws_from_torch(part):
+        if isinstance(part, MODE_DEPENDENT) or draws_from_torch(part):
             return True
     return False
