@@ -15,8 +15,8 @@ from typing import NamedTuple
 LONG = 25  # words of a sentence that should be rare
 LONGEST = 35  # words of any sentence
 
-# Phrases, and what to write instead. Left out, because they are plain English: "there is no" and
-# "is no longer", "stands for" (a sign for a value), "the one or two", and "embedded fonts" (of PDF).
+# Phrases, and what to write instead. These are plain English, and not found: "there is no" and "is
+# no longer", "stands for" (a sign for a value), "the one or two", "embedded fonts" (in PDF files).
 PHRASES = {
     r"(?<!\bthere )\b(?:is|are) no\b(?! longer\b)": "is not a",
     r"\bbut for\b": "except",

@@ -28,6 +28,7 @@ PAGES = sorted(
         *(page for page in ROOT.glob("docs/**/*.md") if "_build" not in page.parts),
         *ROOT.glob("results/**/README.md"),
         *(ROOT / "results" / name for name in ("claims.md", "gates.md")),
+        *(ROOT / "results/scoreboard" / name for name in ("processors.md", "tuning.md")),
     ]
 )
 

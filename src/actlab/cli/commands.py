@@ -20,7 +20,8 @@ Compare activation functions with repeated seeds and statistical tests.
 usage: actlab COMMAND …
 
 compare activations:
-  study        train and compare the runs of a study: new, plan, run, status, show, report, …
+  study        train and compare the runs of a study file
+               (new, plan, status, run, show, report, clean, wandb, schema)
   scoreboard   rank your activation over several tasks
   tune         tune your activation, then compare it on fresh seeds
   check        measure properties of one activation in seconds

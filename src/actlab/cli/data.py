@@ -47,7 +47,9 @@ def parser() -> Parser:
         description="List or download the datasets of the papers.",
         examples=["actlab data list", "actlab data fetch twitter_pos"],
     )
-    commands = top.add_subparsers(dest="command", required=True, metavar="list|fetch")
+    commands = top.add_subparsers(
+        title="commands", dest="command", required=True, metavar="list|fetch"
+    )
     commands.add_parser("list", help=LIST, description=f"{LIST}.")
     fetching = commands.add_parser("fetch", help=FETCH, description=f"{FETCH}. {_ON_FIRST_USE}")
     fetching.add_argument("name", metavar="NAME", help="the dataset: twitter_pos")

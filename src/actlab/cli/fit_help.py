@@ -14,6 +14,7 @@ _SUMMARIES = {
     "test": "Evaluate a network on test data.",
     "predict": "Write a table of predictions, one row per sample.",
 }
+OPTIONS = "LightningCLI lists all options:"
 _USAGE = """\
 actlab {command} -c CONFIG [--KEY VALUE …]
 
@@ -34,7 +35,7 @@ training:
   --trainer.max_epochs N        number of epochs
   --seed_everything N           seed of initial weights, data order and masks
   --trainer.devices N           number of devices, with --trainer.accelerator cpu | gpu
-  --trainer.precision bf16-mixed
+  --trainer.precision P         32-true, bf16-mixed or another precision of Lightning
   --trainer.logger false        log nothing; default: Weights & Biases, offline without an account
   --products auto               use the faster float32 matmul backend that is as accurate
   --graphs true                 replay updates on a GPU as CUDA graphs; default: on devices with \

@@ -51,8 +51,8 @@ def parser() -> Parser:
         default=[],
         dest="activations",
         metavar="NAME",
-        help=f"your activation: {ACTIVATION_FORMS}; repeatable; default: print only the stored "
-        "scoreboard",
+        help=f"your activation: {ACTIVATION_FORMS}; repeatable; without it, print and write the "
+        "stored scoreboard",
     )
     command.add_argument(
         "--tasks",

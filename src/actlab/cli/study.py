@@ -82,7 +82,9 @@ def parser() -> Parser:
         prog="actlab study",
         description="Plan, train and compare the many runs that one study file describes.",
     )
-    commands = top.add_subparsers(dest="command", required=True, metavar="|".join(COMMANDS))
+    commands = top.add_subparsers(
+        title="commands", dest="command", required=True, metavar="|".join(COMMANDS)
+    )
     subs = {}
     for name, text in COMMANDS.items():
         summary, _, _ = text.partition(". ")

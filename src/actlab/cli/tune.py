@@ -84,7 +84,8 @@ def parser() -> Parser:
         "--fresh",
         default=FRESH,
         metavar="N",
-        help=f"fresh seeds of the comparison: a number, or a range; default: {FRESH}, from 100",
+        help="fresh seeds of the comparison: a number, or a range (100-114); default: "
+        f"{FRESH}, from seed {FIRST_FRESH}",
     )
     comparison.add_argument(
         "--reference",
