@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 
 .PHONY: demo test cluster coverage lint docs notebooks outputs bench setup clean
 
-demo: $(STAMP)  ## GELU, ELU, ReLU and SOI on embedded handwritten digits: a table, a verdict and a figure
+demo: $(STAMP)  ## GELU, ELU, ReLU and SOI on bundled handwritten digits: a table, a verdict and a figure
 	$(BIN)/actlab study run demo --report
 
 test: $(STAMP)  ## the test suite

@@ -35,6 +35,7 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
+    "sphinx.ext.intersphinx",
     "myst_parser",
     "sphinx_design",
     "sphinx_copybutton",
@@ -52,6 +53,18 @@ myst_heading_anchors = 3
 smartquotes = False  # "--smoke" stays as it is typed
 suppress_warnings = ["ref.any", "myst.xref_missing"]  # files of the repository are no pages
 exclude_patterns = ["_build", "api"]  # api: of earlier versions
+
+# Names of other libraries lead to their documentation. Without a network, an empty inventory
+# replaces theirs, and the names stay plain text.
+_LIBRARIES = {
+    "torch": "https://docs.pytorch.org/docs/stable/",
+    "lightning": "https://lightning.ai/docs/pytorch/stable/",
+    "torchmetrics": "https://lightning.ai/docs/torchmetrics/stable/",
+}
+intersphinx_mapping = {name: (url, (None, "offline.inv")) for name, url in _LIBRARIES.items()}
+intersphinx_disabled_reftypes = ["std:*"]  # a word such as `data` does not mean a page of torch
+intersphinx_timeout = 5  # seconds
+intersphinx_cache_limit = 0  # the next build asks again
 
 # Files of the repository that are pages here.
 _PAGES = {

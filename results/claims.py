@@ -52,8 +52,8 @@ NAMES = {
 }
 HEAD = f"""# The papers' claims
 
-Every sentence of the two papers that a measurement or a proof can test, judged by the runs that are
-kept here. `python results/claims.py` writes this page from `claims.yaml`; a test compares the two.
+Every sentence of the two papers that a measurement or a proof can test, judged by the stored runs.
+`python results/claims.py` writes this page from `claims.yaml`; a test compares the two.
 
 - **holds by mathematics**: tests show it, to rounding or by simulation.
 - **holds by runs**: all comparisons have the claimed direction, p < 0.05 after Holm's correction;
@@ -64,16 +64,18 @@ kept here. `python results/claims.py` writes this page from `claims.yaml`; a tes
 - **no verdict**: an effect is given, because the paper only speculates.
 - **not run**: no runs here, or no study or probe yet.
 
-Differences are means over pairs of runs with the same seed, first side minus second. The interval
-of 95 % inverts the sign-flip test and is not corrected. Beside it stand the p-value alone and after
-Holm's correction, which covers the hypotheses of a paper that have one; the ELU paper's CIFAR-100
-comparison is a family of its own. A hypothesis with fewer than {FEWEST} pairs is listed without a p
-and not counted. **A family grows** with each hypothesis that is run: a verdict here is of the date
-below, and a later one may differ. A study's own page corrects for its own table, and a probe that
-compares no pairs is judged by its own `rule` in `claims.yaml`. Intervals and p-values speak of
-seeds, on one test set and one split of the data. The sign-flip test is exact if both sides have the
-same distribution, and approximate for the means of unlike ones. Differences of error are percentage
-points.
+Differences are means over pairs of runs with the same seed, first side minus second. The 95 %
+interval inverts the sign-flip test and is not corrected. The tables have the p-value alone and
+after Holm's correction. The correction covers all hypotheses of a paper that have a p-value, and
+the CIFAR-100 comparison of the ELU paper separately. A hypothesis with fewer than {FEWEST} pairs is
+listed without a p-value and not counted.
+
+**The correction grows** with each hypothesis that is run, so a later verdict may differ from a
+verdict of the date below. A study's own page corrects for its own table. A probe that compares no
+pairs is judged by its own `rule` in `claims.yaml`. Intervals and p-values cover other seeds, on one
+test set and one split of the data. The sign-flip test is exact if both sides have the same
+distribution, and approximate for the means of different distributions. Differences of error are
+percentage points.
 """
 
 

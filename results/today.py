@@ -56,10 +56,11 @@ question, the test and the margin, and was committed before the runs.
 
 ![Losses in both forms, and D](gpt_gates/gates.png)
 
-D(a) = [loss(a) − loss(GELU)] in the plain form minus the same in the gated one, in nats a byte of
-test loss, by seed, each activation in each form at the learning rate selected for it. Means with
-intervals of 95 % that invert the sign-flip test and are not corrected; p of that test alone, and
-after Holm's correction over the activations. Margin: {MARGIN} nats; p within: two one-sided tests.
+D(a) is the difference loss(a) − loss(GELU) in the plain form minus the same difference in the gated
+form, in nats per byte of test loss, by seed. Each activation has its selected learning rate in each
+form. The table shows means with 95 % intervals that invert the sign-flip test and are not
+corrected. It shows the p-value of this test alone, and after Holm's correction over the
+activations. The margin is {MARGIN} nats; the column `p within` has two one-sided tests.
 """
 
 
@@ -208,17 +209,18 @@ def page(losses: Array, rates: Array) -> str:
     more = sum(row.verdict.startswith("farther") for row in rows)
     lines += [
         "",
-        f"**Of {len(rows)} activations {less} come significantly closer to GELU where a gate "
-        f"multiplies them, {more} move away.** The standard deviation over the {len(NAMES)} "
-        f"activations of their mean losses is {plain:.3f} nats plain and {gated:.3f} gated: "
-        f"**a ratio of {ratio:.2f}**, interval of 95 % by {DRAWS:,} resamples of the seeds "
-        f"{low:.2f} to {high:.2f}. It depends on the list: without the identity it is "
-        f"{fewer['identity',]:.2f}, without sine {fewer['sine',]:.2f}, without identity and ELU "
-        f"{fewer['identity', 'elu']:.2f}, and {least:.2f} to {most:.2f} where activations are "
-        "resampled too; none of these was stated before.",
+        f"**Of {len(rows)} activations, {less} come significantly closer to GELU if a gate "
+        f"multiplies them, and {more} move away.** The standard deviation of the mean losses over "
+        f"the {len(NAMES)} activations is {plain:.3f} nats in the plain form and {gated:.3f} in "
+        f"the gated form: **a ratio of {ratio:.2f}**. Its 95 % interval, from {DRAWS:,} resamples "
+        f"of the seeds, is {low:.2f} to {high:.2f}. The ratio depends on the list of activations: "
+        f"without the identity it is {fewer['identity',]:.2f}, without sine {fewer['sine',]:.2f}, "
+        f"and without identity and ELU {fewer['identity', 'elu']:.2f}. It is {least:.2f} to "
+        f"{most:.2f} if activations are resampled too. None of these ratios was stated before the "
+        "runs.",
         "",
-        "This speaks of a decoder of 135,000 parameters, 800 updates and one test passage of "
-        "16,640 bytes, and of seeds, not of other texts or sizes.",
+        "These results cover other seeds of a decoder with 135,000 parameters, after 800 updates, "
+        "on one test passage of 16,640 bytes. They do not cover other texts or sizes.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -87,7 +87,8 @@ def test_there_are_documents_and_examples():
     assert {"README.md", "CONTRIBUTING.md", "CHANGELOG.md"} <= {
         document.name for document in DOCUMENTS
     }
-    assert {"docs/guide/compare.md", "docs/concepts/streams.md"} <= set(map(name_of, EXAMPLES))
+    names = set(map(name_of, EXAMPLES))
+    assert {"docs/guide/compare.md", "docs/concepts/reproducibility.md"} <= names
     assert sum(len(list(commands_of(document))) for document in EXAMPLES) > 10
 
 

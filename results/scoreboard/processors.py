@@ -25,14 +25,15 @@ TASKS = {
 }
 HEAD = """# GELU against itself on another processor
 
-`python results/scoreboard/processors.py` computes this page; a test compares the two. The runs of
-an AMD EPYC that the scoreboard has stand beside runs of equal settings and seeds on an Intel Xeon,
-by torch 2.13.0, one thread. What differs at first is the last digit of float32 sums.
+`python results/scoreboard/processors.py` computes this page; a test compares the two. It compares
+the scoreboard's runs of an AMD EPYC with runs of equal settings and seeds on an Intel Xeon, with
+torch 2.13.0 and one thread. At first, only the last digits of float32 sums differ.
 
-- *ratio*: what the scoreboard would say of GELU under another name, with its interval of 95 %.
+- *ratio*: the ratio that the scoreboard would show for GELU under another name, with its 95 %
+  interval.
 - *same seed*: standard deviation of the logarithm of the ratio of two runs of one seed on both
   processors.
-- *other seed*: that of two runs of different seeds.
+- *other seed*: the same standard deviation for two runs of different seeds.
 
 | task | runs | ratio | same seed | other seed |
 |---|---|---|---|---|

@@ -73,10 +73,11 @@ TASKS: dict[str, tuple[str, str, list[str], dict[str, str], int, list[int]]] = {
 }
 HEAD = """# Expected best of k settings
 
-`python results/scoreboard/tuning.py` computes this page from the runs that chose settings; a test
-compares the two. Each number is the mean, over all draws of k of the settings that were tried, of
-the best median over the three or five seeds that chose, on validation data; for an equation it is
-of the loss at held-out points. An order that changes from column to column is one of budgets.
+`python results/scoreboard/tuning.py` computes this page from the runs that selected settings; a
+test compares the two. The best of k settings is the best median over the three or five selecting
+seeds, on validation data. Each number is its mean over all draws of k of the tried settings. For an
+equation, it is the loss at held-out points. If the order changes from column to column, it depends
+on the tuning budget.
 """
 
 

@@ -40,11 +40,14 @@ def parser() -> Parser:
     """Return the argument parser of ``actlab activations``."""
     command = Parser(
         prog="actlab activations",
-        description="List the registered activations: formula, parameters, source.",
-        examples=["actlab activations", "actlab activations --plot units.png"],
+        description="List the registered activations with formula, parameters and source, or plot "
+        "them.",
+        examples=["actlab activations", "actlab activations --plot activations.png"],
     )
     command.add_argument(
-        "--plot", metavar="PICTURE", help="plot value and derivative of each as .png or .svg"
+        "--plot",
+        metavar="PICTURE",
+        help="plot all activations and their derivatives to this file, .png or .svg",
     )
     return command
 

@@ -29,13 +29,13 @@ def parser() -> Parser:
     command = Parser(
         prog="actlab check",
         description="Measure properties of one activation in seconds: requirements, derivatives, "
-        "precision, state, stacking, cost.",
+        "precision, state, stacking and cost.",
         examples=[
             "actlab check ./my_activation.py:MyActivation",
             "actlab check '{name: elu, alpha: 0.5}'",
         ],
     )
-    command.add_argument("activation", metavar="NAME", help=ACTIVATION_FORMS)
+    command.add_argument("activation", metavar="NAME", help=f"the activation: {ACTIVATION_FORMS}")
     return command
 
 

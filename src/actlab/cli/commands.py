@@ -21,17 +21,28 @@ Compare activation functions with repeated seeds and statistical tests.
 
 usage: actlab COMMAND …
 
-  fit | validate | test | predict   one network:      actlab fit -c mnist_classifier \
---data.sample true
-  study new | plan | status | run | show | report | clean | wandb | schema
-                                    many runs:        actlab study run gelu_mnist_classifier --smoke
-  check                             one activation:   actlab check ./mine.py:Mine
-  tune                              its parameters:   actlab tune demo --activation elu \
---search alpha=0.1..3
-  scoreboard                        rank over tasks:  actlab scoreboard --activation ./mine.py:Mine
-  report                            all studies:      actlab report --runs-dir runs
-  data list | fetch                 the data:         actlab data fetch twitter_pos
-  activations                       a list of them:   actlab activations --plot activations.png
+compare activations:
+  study        train and compare the runs of a study file
+               (new, plan, status, run, show, report, clean, wandb, schema)
+  scoreboard   rank your activation over several tasks
+  tune         tune your activation, then compare it on fresh seeds
+  check        measure properties of one activation in seconds
+  activations  list or plot the registered activations
+  report       write one page that lists all studies
 
-Each has --help. Files that ship with actlab may be named without their path.
+train one network:
+  fit          train
+  validate     evaluate on validation data
+  test         evaluate on test data
+  predict      write a table of predictions
+
+get data:
+  data         list or download datasets
+
+examples:
+  actlab study run demo --activation ./my_activation.py:MyActivation
+  actlab scoreboard --activation ./my_activation.py:MyActivation --data FOLDER
+  actlab fit -c mnist_classifier --data.sample true
+
+Use the names of bundled configs and studies, and paths for your own files. Each command has --help.
 """

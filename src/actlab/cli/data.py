@@ -46,26 +46,27 @@ def parser() -> Parser:
     """Return the argument parser of ``actlab data``."""
     top = Parser(
         prog="actlab data",
-        description="List and download datasets.",
+        description="List or download the datasets of the papers.",
         examples=["actlab data list", "actlab data fetch twitter_pos"],
     )
-    commands = top.add_subparsers(dest="command", required=True, metavar="list|fetch")
-    commands.add_parser("list", help="list the datasets, their sources and how to get them")
-    fetching = commands.add_parser(
-        "fetch", help="download a dataset and check its digests", description=FETCH
+    commands = top.add_subparsers(
+        title="commands", dest="command", required=True, metavar="list|fetch"
     )
-    fetching.add_argument("name", metavar="NAME", help=", ".join(DATA))
+    commands.add_parser("list", help=LIST, description=f"{LIST}.")
+    fetching = commands.add_parser("fetch", help=FETCH, description=f"{FETCH}. {_ON_FIRST_USE}")
+    fetching.add_argument("name", metavar="NAME", help="the dataset: twitter_pos")
     fetching.add_argument(
         "--folder",
         metavar="DIR",
         default=twitter_pos.FOLDER,
-        help=f"default: {twitter_pos.FOLDER} for twitter_pos",
+        help=f"folder for the files; default: {twitter_pos.FOLDER}",
     )
     return top
 
 
-# Description of ``actlab data fetch``
-FETCH = "MNIST, CIFAR and WikiText are downloaded from the hub on first use by a run."
+LIST = "List the datasets, their sources and how to get them"
+FETCH = "Download a dataset and check its digests"
+_ON_FIRST_USE = "A run downloads MNIST, CIFAR and WikiText from the Hugging Face Hub on first use."
 _HUB = (
     "is downloaded from the hub on first use; or set data.dataset to a folder with its parquet "
     "files"

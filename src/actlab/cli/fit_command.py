@@ -117,12 +117,18 @@ class CommandLine(ActlabCLI):
 
     def add_default_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Add the seed, which is always a number."""
-        parser.add_argument("--seed_everything", type=seed_of, default=0, help="Seed of the run.")
+        parser.add_argument(
+            "--seed_everything",
+            type=seed_of,
+            default=0,
+            help="Seed of initial weights, data order and masks.",
+        )
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Link seed and shapes, and add the arguments and the help of the command."""
         # The usual options first; jsonargparse lists all of them below
         parser.usage = fit_help.usage(self.command)
+        parser.description = fit_help.OPTIONS
         for section in sections.SECTIONS:
             parser.link_arguments(sections.SEED, f"{section}.init_args.seed")
         self.link_shapes(parser)

@@ -15,38 +15,42 @@ _SUMMARIES = {
     "test": "Evaluate a network on test data.",
     "predict": "Write a table of predictions, one row per sample.",
 }
-# Printed before LightningCLI's own help
+OPTIONS = "LightningCLI lists all options:"
 _USAGE = """\
 actlab {command} -c CONFIG [--KEY VALUE …]
 
-{summary} A config is complete, and each of its keys is an option.
+{summary} Each key of the config is an option; these are the usual ones.
 
-  -c, --config CONFIG           a YAML file, or a config that ships with actlab (below); \
-later ones override
-  --model.activation NAME       a registered activation (below), package.module:Name \
-or ./file.py:Name
-  --data.dataset DATASET        a hub id, a folder in the hub's layout, or class folders
-  --data.sample true            use the sample that ships with actlab
+config:
+  -c, --config CONFIG           a YAML file, or a bundled config (below); later ones override
+  --print_config                print the resolved config and run nothing
+  --model.help [CLASS]          list the arguments of the model, or of CLASS; --data.help too
+
+model and data:
+  --model.activation NAME       a name (below), package.module:Name or ./file.py:Name
+  --model.optimizer.lr LR       learning rate
+  --data.dataset DATASET        a Hugging Face Hub id, a folder in its layout, or class folders
+  --data.sample true            use the bundled sample
+
+training:
   --trainer.max_epochs N        number of epochs
-  --seed_everything N           the seed of initial weights, data order and masks
-  --model.optimizer.lr LR       the learning rate
-  --trainer.precision bf16-mixed
-  --trainer.devices N           with --trainer.accelerator cpu | gpu
-  --trainer.logger false        log nothing; by default Weights & Biases, offline without an account
-  --ckpt_path CHECKPOINT        last, best or a file: resume a fit, or evaluate what it trained
+  --seed_everything N           seed of initial weights, data order and masks
+  --trainer.devices N           number of devices, with --trainer.accelerator cpu | gpu
+  --trainer.precision P         32-true, bf16-mixed or another precision of Lightning
+  --trainer.logger false        log nothing; default: Weights & Biases, offline without an account
+  --products auto               use the faster float32 matmul backend that is as accurate
+  --graphs true                 replay updates on a GPU as CUDA graphs; default: on devices with \
+proven graphs
+
+checkpoint:
+  --ckpt_path CHECKPOINT        last, best or a file: resume a fit, or evaluate its network
   --trust                       let a checkpoint name any class and file, which are then \
 imported and run
-  --products auto               multiply float32 matrices by the faster library that is as \
-accurate, measured
-  --graphs true                 replay updates on a GPU as CUDA graphs; default: where these \
-were shown right
-  --print_config                print the resolved config and run nothing
-  --model.help [CLASS]          list the arguments of the config's class, or of any; --data.help too
 
 {configs}
 {activations}
 
-Examples:
+examples:
   actlab {command} -c mnist_classifier --data.sample true --model.activation gelu{checkpoint}
   actlab {command} -c mnist_classifier --data.dataset FOLDER \
 --model.activation ./file.py:Name{checkpoint}

@@ -46,8 +46,8 @@ def parser() -> Parser:
     """Return the argument parser of ``actlab report``."""
     command = Parser(
         prog="actlab report",
-        description="Write one page that lists all studies: name, verdict, first figure, and a "
-        "link to the study's own page.",
+        description="Write one page that lists all studies of a folder, each with its verdict, its "
+        "first figure and a link to its own page.",
         examples=[
             "actlab report",
             "actlab report --runs-dir runs/scoreboard",
@@ -55,12 +55,19 @@ def parser() -> Parser:
         ],
     )
     command.add_argument(
-        "--runs-dir", type=Path, default=Path("runs"), metavar="DIR", help="default: runs"
+        "--runs-dir",
+        type=Path,
+        default=Path("runs"),
+        metavar="DIR",
+        help="folder of the studies; default: runs",
     )
     command.add_argument(
-        "--latex", action="store_true", help="print one table of all studies for a paper instead"
+        "--latex", action="store_true", help="print one LaTeX table of all studies instead"
     )
     command.add_argument(
-        "--title", default="", metavar="TEXT", help="of --latex; default: what was compared"
+        "--title",
+        default="",
+        metavar="TEXT",
+        help="title of the table of --latex; default: the compared activations",
     )
     return command

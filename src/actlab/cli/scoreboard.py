@@ -33,11 +33,11 @@ def parser() -> Parser:
     tasks = definition.load().tasks
     command = Parser(
         prog="actlab scoreboard",
-        description="Compare your activation with those of the scoreboard over several tasks. It "
-        f"alone is trained, by the same protocol, on the tasks {', '.join(tasks)}; the others come "
-        "with actlab. Settings are selected on the first data of a task and used on its others. "
-        "Tasks without data, and tasks that do not fit into the minutes, are left out by name; "
-        "docs/guide/scoreboard.md says how to get the data.",
+        description="Rank your activation on the scoreboard, over several tasks. Only your "
+        "activation is trained, with the same protocol; the results of the others are bundled. "
+        "Settings are selected on the first data set of a task and used on its others. The command "
+        "skips tasks without data and tasks that do not fit into --minutes, and names them. "
+        "docs/guide/scoreboard.md explains how to get the data.",
         examples=[
             "actlab scoreboard --activation ./my_activation.py:MyActivation --data FOLDER",
             "actlab scoreboard --activation ./my_activation.py:MyActivation --tasks equation",
@@ -51,13 +51,14 @@ def parser() -> Parser:
         default=[],
         dest="activations",
         metavar="NAME",
-        help=f"your activation: {ACTIVATION_FORMS}; without any, the stored scoreboard is written",
+        help=f"your activation: {ACTIVATION_FORMS}; repeatable; without it, print and write the "
+        "stored scoreboard",
     )
     command.add_argument(
         "--tasks",
         default=",".join(tasks),
         metavar="NAMES",
-        help="default: %(default)s",
+        help="tasks, separated by commas; default: %(default)s",
     )
     command.add_argument(
         "--data",
@@ -68,14 +69,24 @@ def parser() -> Parser:
 
     # How long, and where
     command.add_argument(
-        "--minutes", type=float, default=45, help="that it may take; default: %(default)s"
+        "--minutes",
+        type=float,
+        default=45,
+        metavar="N",
+        help="time limit; 0 prints only the estimate; default: %(default)s",
     )
     command.add_argument(
         "--smoke",
         action="store_true",
-        help="train a little on samples; decides nothing",
+        help="train a little on samples, without a comparison",
     )
-    command.add_argument("--runs-dir", type=Path, default=Path("runs/scoreboard"), metavar="DIR")
+    command.add_argument(
+        "--runs-dir",
+        type=Path,
+        default=Path("runs/scoreboard"),
+        metavar="DIR",
+        help="folder of the runs; default: runs/scoreboard",
+    )
     return command
 
 

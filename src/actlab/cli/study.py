@@ -32,17 +32,19 @@ if TYPE_CHECKING:
     from actlab.engines.cluster import Cluster
 
 COMMANDS = {
-    "new": "write a study file with a comment on each key",
-    "plan": "list the runs; import no third-party code, except with --time or for a number in "
-    "--set",
-    "status": "count the runs by state, and say what to do next",
-    "run": "train unfinished runs, then print the table; exit with 1 if runs or probes failed",
-    "show": "print the table: medians over seeds, intervals, published values",
-    "report": "draw the figures with the published curves",
-    "clean": "list what the study's folder no longer needs: files of killed processes, runs that "
-    "this plan lacks (other seeds, settings, data or code); delete it with --yes",
-    "wandb": "create a Weights & Biases workspace and report of logged runs",
-    "schema": "print the JSON schema of study files, for editors",
+    "new": "Write a study file with a comment on each key.",
+    "plan": "List the runs of a study and check its settings, without training. The command "
+    "imports third-party code only with --time, or for a number in --set.",
+    "status": "Count the runs by state, and print the next command.",
+    "run": "Train the unfinished runs of a study, then print the verdict and the table. Repeat the "
+    "command to resume it. The exit code is 1 if runs or probes failed.",
+    "show": "Print the table of a study: medians over seeds, intervals, verdicts and published "
+    "values.",
+    "report": "Draw the figures of a study, with the published curves.",
+    "clean": "List the files that the folder of a study no longer needs, and delete them with "
+    "--yes. These are files of killed processes, and runs of other seeds, settings, data or code.",
+    "wandb": "Create a Weights & Biases workspace and report of logged runs.",
+    "schema": "Print the JSON schema of study files, for editors.",
 }
 EXAMPLES = {
     "new": ["actlab study new mine.yaml", "actlab study new mine.yaml --like gelu_mnist_noise"],
@@ -76,12 +78,19 @@ EXAMPLES = {
 
 def parser() -> Parser:
     """Return the argument parser of ``actlab study``."""
-    top = Parser(prog="actlab study", description="Plan, run and compare the runs of a study file.")
-    commands = top.add_subparsers(dest="command", required=True, metavar="|".join(COMMANDS))
-    # Help texts of the commands are also their descriptions
+    top = Parser(
+        prog="actlab study",
+        description="Plan, train and compare the many runs that one study file describes.",
+    )
+    commands = top.add_subparsers(
+        title="commands", dest="command", required=True, metavar="|".join(COMMANDS)
+    )
     subs = {}
     for name, text in COMMANDS.items():
-        subs[name] = commands.add_parser(name, help=text, description=text, examples=EXAMPLES[name])
+        summary, _, _ = text.partition(". ")
+        subs[name] = commands.add_parser(
+            name, help=summary.rstrip("."), description=text, examples=EXAMPLES[name]
+        )
 
     # What is read
     subs["new"].add_argument(
@@ -91,7 +100,7 @@ def parser() -> Parser:
         "--like",
         metavar="STUDY",
         choices=names_in(study_new.STUDIES),
-        help="copy a study that ships with actlab; default: a small study on samples",
+        help="bundled study to copy; default: a small study on samples",
     )
     for name in ("plan", "status", "run", "show", "report", "clean", "wandb"):
         comparison = study_options.add_comparison_options(subs[name])
@@ -102,38 +111,44 @@ def parser() -> Parser:
 
     # What is done
     subs["plan"].add_argument(
-        "--time", action="store_true", help="estimate the time from timed updates"
+        "--time", action="store_true", help="also time some updates, and estimate the training time"
     )
     subs["plan"].add_argument(
         "--detect",
         type=float,
         metavar="SIZE",
-        help="how many seeds a difference of this size needs, by the spread of the runs so far; in "
-        "points if the table is in percent, else in the metric's unit",
+        help="print the number of seeds that detect a difference of this size, from the spread of "
+        "the finished runs; in points if the table is in percent, else in the metric's unit",
     )
     study_options.add_run_options(subs["run"])
     form = subs["show"].add_mutually_exclusive_group()
     form.add_argument(
-        "--json", action="store_const", dest="form", const="json", help="machine-readable"
+        "--json", action="store_const", dest="form", const="json", help="print the table as JSON"
     )
     form.add_argument(
-        "--csv", action="store_const", dest="form", const="csv", help="every run's values"
+        "--csv",
+        action="store_const",
+        dest="form",
+        const="csv",
+        help="print the values of each run as CSV",
     )
     form.add_argument(
-        "--latex", action="store_const", dest="form", const="latex", help="tables for a paper"
+        "--latex", action="store_const", dest="form", const="latex", help="print the table as LaTeX"
     )
-    subs["clean"].add_argument("--all", action="store_true", help="the whole folder of the study")
-    subs["clean"].add_argument("--yes", action="store_true", help="delete what is listed")
+    subs["clean"].add_argument(
+        "--all", action="store_true", help="include the whole folder of the study"
+    )
+    subs["clean"].add_argument("--yes", action="store_true", help="delete the listed files")
     subs["report"].add_argument(
         "--html", action="store_true", help="also write an HTML page, report.html"
     )
     study_options.add_paper_options(subs["report"])
     subs["wandb"].add_argument(
-        "--entity", default="", help="user or team; default: the account's own"
+        "--entity", default="", help="W&B user or team; default: the account's own"
     )
     project = os.environ.get("WANDB_PROJECT", "actlab")
     subs["wandb"].add_argument(
-        "--project", default=project, help=f"where the runs are; default: {project}"
+        "--project", default=project, help=f"W&B project of the runs; default: {project}"
     )
     return top
 

@@ -20,13 +20,10 @@ if TYPE_CHECKING:
 
 def add_study_options(sub: ArgumentParser) -> _ActionsContainer:
     """Add the options that name a study and change it; return their group."""
-    sub.add_argument(
-        "file", metavar="FILE", help="a study file, or the name of a study that ships with actlab"
-    )
-    # Its own heading in the help, which other functions add to
+    sub.add_argument("file", metavar="FILE", help="a study file, or the name of a bundled study")
     comparison = sub.add_argument_group("what to compare")
     comparison.add_argument(
-        "--smoke", action="store_true", help="run on samples, in seconds; writes runs/FILE-smoke"
+        "--smoke", action="store_true", help="run on samples, in seconds; writes DIR/FILE-smoke"
     )
     comparison.add_argument(
         # One option for every key, so that a command can repeat any difference from the file
@@ -35,7 +32,7 @@ def add_study_options(sub: ArgumentParser) -> _ActionsContainer:
         default=[],
         metavar="KEY=VALUE",
         dest="overrides",
-        help="override a config key, a grid key (one value or a list) or seeds",
+        help="set a config key, a grid key (one value or a list) or seeds; repeatable",
     )
     return comparison
 
@@ -53,17 +50,17 @@ def add_comparison_options(sub: ArgumentParser) -> _ActionsContainer:
         default=[],
         metavar="NAME",
         dest="activations",
-        help=f"add an activation to the grid: {ACTIVATION_FORMS}",
+        help=f"add an activation: {ACTIVATION_FORMS}; repeatable",
     )
     comparison.add_argument(
         "--reference",
         metavar="NAME",
-        help="the activation to test against and to which costs are relative",
+        help="compare with this activation; default: the reference of the study",
     )
     comparison.add_argument(
         "--seeds",
         metavar="N",
-        help="number of seeds, a range (5-19), or per stage (choose=5,compare=5-19); default "
+        help="number of seeds, a range (5-19), or seeds per stage (choose=5,compare=5-19); default "
         "stage: the last. Finished runs of other seeds stay",
     )
     return comparison
@@ -72,7 +69,7 @@ def add_comparison_options(sub: ArgumentParser) -> _ActionsContainer:
 def add_stage_option(group: _ActionsContainer) -> None:
     """Add the option that names a stage of the study."""
     group.add_argument(
-        "--stage", metavar="NAME", help="only this stage of the study; default: all open stages"
+        "--stage", metavar="NAME", help="use only this stage of the study; default: all open stages"
     )
 
 
@@ -102,7 +99,7 @@ def add_run_options(sub: ArgumentParser) -> None:
         "--graphs",
         action=BooleanOptionalAction,
         help="replay updates on a GPU as CUDA graphs, and store this with the study; default: only "
-        "on devices that have shown them to be right, so far none",
+        "on devices with proven graphs, so far none",
     )
     training.add_argument(
         "--max-stack",
@@ -117,29 +114,31 @@ def add_run_options(sub: ArgumentParser) -> None:
     machines.add_argument(
         "--wait",
         action="store_true",
-        help="wait for runs that other processes train, and train them if these end: for several "
-        "machines that share DIR",
+        help="wait for runs of other processes, and train them if these end; for several machines "
+        "that share DIR",
     )
     machines.add_argument(
         "--cluster",
         metavar="HOST:PORT",
-        help="train on the nodes of a Ray cluster; auto: that of this machine",
+        help="train on the nodes of a Ray cluster; auto: the cluster of this machine",
     )
     machines.add_argument(
-        "--cpus", type=float, metavar="N", help="cores that a job reserves on a node; default: 1"
+        "--cpus",
+        type=float,
+        metavar="N",
+        help="number of cores that a job reserves on a node; default: 1",
     )
     machines.add_argument(
         "--gpus",
         type=float,
         metavar="N",
-        help="accelerators that a job reserves, such as 0.25; default: 0",
+        help="number of accelerators that a job reserves, such as 0.25; default: 0",
     )
     machines.add_argument(
         "--shard",
         type=shard,  # an error of it is one line
         metavar="I/N",
-        help="train jobs I, I+N, … only, without locks: for N starts on a folder where locks do "
-        "not work",
+        help="train only jobs I, I+N, …, without locks; for N starts in a folder without locks",
     )
 
     # What is written and printed
@@ -147,18 +146,17 @@ def add_run_options(sub: ArgumentParser) -> None:
     add_folder_option(output)
     output.add_argument("--report", action="store_true", help="also draw the figures")
     output.add_argument(
-        "--html", action="store_true", help="also draw the figures and write an HTML page"
+        "--html", action="store_true", help="also draw the figures, and write an HTML page"
     )
     output.add_argument(
         "--logger",
         metavar="NAME",
-        help=f"a logger for each run: {', '.join(NAMES)} or the import path of a Lightning logger "
-        "class",
+        help=f"log each run: {', '.join(NAMES)}, or the import path of a Lightning logger class",
     )
     output.add_argument(
         "--verbose",
         action="store_true",
-        help="with the progress, print the best value so far and the latest run with its epoch",
+        help="also print the best value so far and the latest run with its epoch",
     )
 
 
@@ -179,11 +177,13 @@ def add_paper_options(sub: ArgumentParser) -> None:
     sub.add_argument(
         "--paper",
         type=int,
-        choices=(1, 2),  # columns of text on a page
-        help="also write figures as PDF for a paper, 1 or 2 columns wide (3.25 or 6.75 inches), "
+        choices=(1, 2),
+        help="also write figures for a paper as PDF, 1 or 2 columns wide (3.25 or 6.75 inches), "
         "without title",
     )
-    sub.add_argument("--font", choices=("sans", "serif"), help="of --paper; default: sans")
+    sub.add_argument(
+        "--font", choices=("sans", "serif"), help="font of the figures of --paper; default: sans"
+    )
 
 
 def paper_of(args: Namespace) -> Paper | None:

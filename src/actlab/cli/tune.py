@@ -37,10 +37,10 @@ def parser() -> Parser:
     """Return the argument parser of ``actlab tune``."""
     command = Parser(
         prog="actlab tune",
-        description="Search arguments of an activation and config keys on validation data, then "
-        "compare the activation with a reference on fresh seeds. Config keys are searched for the "
-        "reference too, with as many trials. It writes a study file to DIR. The same command "
-        "resumes a stopped search.",
+        description="Tune your activation on validation data, then compare it with a reference on "
+        "fresh seeds. The search covers arguments of the activation and config keys. The reference "
+        "gets as many trials for the config keys. The command writes a study file to DIR. Repeat "
+        "it to resume a stopped search.",
         examples=[
             "actlab tune demo --activation elu --search alpha=0.1..3 --reference gelu --seeds 3",
             "actlab tune demo --activation ./my_activation.py:MyActivation --seeds 3 "
@@ -62,22 +62,22 @@ def parser() -> Parser:
         action="append",
         required=True,
         metavar="KEY=VALUES",
-        help="LOW..HIGH or [a, b, c]; KEY is an argument of the activation, or a dotted config "
-        "key, which is searched for the reference too. Whole numbers if both ends are; on a log "
-        "scale if HIGH / LOW >= 10",
+        help="search LOW..HIGH or [a, b, c]; repeatable. KEY is an argument of the activation, or "
+        "a dotted config key, which is searched for the reference too. The values are whole "
+        "numbers if LOW and HIGH are, and on a log scale if HIGH / LOW >= 10",
     )
     search.add_argument(
         "--trials",
         type=int,
         default=TRIALS,
         metavar="N",
-        help=f"trials of each activation; default: {TRIALS}",
+        help=f"number of trials of each activation; default: {TRIALS}",
     )
     search.add_argument(
         "--seeds",
         metavar="N",
-        help="seeds of each trial, a number or a range; default: the study's own, those of its "
-        "first stage",
+        help="seeds of each trial: a number, or a range (0-2); default: the seeds of the study, or "
+        "of its first stage",
     )
 
     # What is compared
@@ -85,10 +85,13 @@ def parser() -> Parser:
         "--fresh",
         default=FRESH,
         metavar="N",
-        help=f"seeds of the comparison, none of which a trial has; default: {FRESH}, from seed 100",
+        help="fresh seeds of the comparison: a number, or a range (100-114); default: "
+        f"{FRESH}, from seed {FIRST_FRESH}",
     )
     comparison.add_argument(
-        "--reference", metavar="NAME", help="the activation to compare with; default: the study's"
+        "--reference",
+        metavar="NAME",
+        help="compare with this activation; default: the reference of the study",
     )
     add_stage_option(comparison)
 
