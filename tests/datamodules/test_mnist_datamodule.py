@@ -127,5 +127,5 @@ def test_a_checkpoint_is_not_selected_by_images_that_are_trained_on(cli, tmp_pat
     words += ["--trainer.enable_progress_bar", "false"]
     code, _, err = cli("fit", *words, "--data.train_on_all", "true")
     assert (code, err.count("\n")) == (2, 1)
-    assert "monitors val/loss, but data.train_on_all is true" in err
+    assert "monitors val/loss, but data.train_on_all trains on the validation images" in err
     assert cli("fit", *words, "--data.train_on_all", "true", "--trainer.callbacks", "[]").code == 0

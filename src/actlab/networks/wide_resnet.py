@@ -97,7 +97,7 @@ class WideResNet(nn.Sequential):
             raise unknown("block", block, BLOCKS)
         if depth < 10 or (depth - 4) % 6:
             raise ActlabError(
-                f"depth {depth} of a wide residual network: give 4 + 6n, such as 10, 16 or 40"
+                f"depth: expected 4 + 6n, such as 10, 16 or 40, got {depth}"
             )
 
         # Stem

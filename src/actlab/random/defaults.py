@@ -20,7 +20,7 @@ def seed_or_default(seed: int | None) -> int:
         return seed
     text = os.environ.get(SEED_VARIABLE, "0")
     if not text.isdecimal():
-        raise ActlabError(f"${SEED_VARIABLE} {text!r}: give a whole number from 0")
+        raise ActlabError(f"${SEED_VARIABLE}: expected a whole number from 0, got {text!r}")
     return int(text)
 
 
