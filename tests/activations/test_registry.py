@@ -244,7 +244,10 @@ def test_mistakes_are_named_when_the_factory_is_made():
             {"name": "prelu", "channels": 1.5},
             "cannot build prelu with {'channels': 1.5}: TypeError: ",
         ),
-        ({"name": "prelu", "channels": 0}, "'channels' of prelu: expected a positive number without"),
+        (
+            {"name": "prelu", "channels": 0},
+            "'channels' of prelu: expected a positive number without",
+        ),
         (
             {"name": "prelu", "channels": 3, "per_channel": True},
             "without 'per_channel', got channels: 3, per_channel: true",
@@ -270,7 +273,10 @@ def test_mistakes_are_named_when_the_factory_is_made():
         ),
         (
             "torch.nn:Linear",
-            "torch.nn:Linear: expected a value for 'out_features', .* Use .*, with width for the number",
+            (
+                "torch.nn:Linear: expected a value for 'out_features', got none. Use .*, with width "
+                "for the number"
+            ),
         ),
         ({"name": "torch.nn:ELU", "beta": 1}, "unknown parameter of torch.nn:ELU 'beta'"),
         ({"name": "torch:relu", "beta": 1}, "cannot build torch:relu .*TypeError"),
@@ -405,7 +411,9 @@ def test_a_network_that_gives_no_width_is_told_so(spec, name, width_file):
     named = {"name": spec} if isinstance(spec, str) else spec
     own = named["name"] if named["name"] == "prelu" else f"{width_file}:{named['name']}"
     act = factory({**named, "name": own})
-    words = rf"the number of features at its site for '{name}', got none\. Call act\(width\) in the "
+    words = (
+        rf"the number of features at its site for '{name}', got none\. Call act\(width\) in the "
+    )
     with pytest.raises(ActlabError, match=words):
         act()
 

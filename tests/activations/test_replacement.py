@@ -209,7 +209,10 @@ def test_each_place_has_the_width_of_its_input(bend):
         (
             "relu",
             None,
-            r"relu: Bend: expected the number of features at its site for 'channels'.* example=INPUT",
+            (
+                r"relu: Bend: expected the number of features at its site for 'channels'.* pass "
+                "example=INPUT"
+            ),
         ),
         (
             "relu",

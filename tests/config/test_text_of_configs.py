@@ -72,7 +72,10 @@ def test_a_dataset_is_taken_over_a_sample_that_is_switched_off(cli, config):
         "fit", "-c", "mine.yaml", "--data.dataset", "./nowhere", "--data.sample", "false", *BRIEF
     )
     assert code == 2
-    assert "data.dataset: expected a folder or a dataset of the Hugging Face Hub, got './nowhere'" in err
+    assert (
+        "data.dataset: expected a folder or a dataset of the Hugging Face Hub, got './nowhere'"
+        in err
+    )
 
 
 def test_the_recorded_config_of_a_fit_on_the_sample_runs_again(cli, config, tmp_path):

@@ -142,9 +142,13 @@ def test_fewer_samples_than_devices_are_refused(size, batch):
 
 
 def test_impossible_batches_are_refused():
-    with pytest.raises(ActlabError, match=r"batch_size: expected a multiple of the 3 devices, got \d+"):
+    with pytest.raises(
+        ActlabError, match=r"batch_size: expected a multiple of the 3 devices, got \d+"
+    ):
         SeededBatches(SIZE, BATCH, 0, world_size=3)
-    with pytest.raises(ActlabError, match="batch_size: expected at most the 50 training samples, got 64"):
+    with pytest.raises(
+        ActlabError, match="batch_size: expected at most the 50 training samples, got 64"
+    ):
         SeededBatches(SIZE, 64, 0)
 
 

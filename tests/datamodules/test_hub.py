@@ -131,6 +131,8 @@ def test_a_failed_request_does_not_replace_the_revision(cached, online):
     with served(403) as (url, _):
         online(url)
         assert cached("v1").revision == OLD
-        with pytest.raises(ActlabError, match=r"dataset of the Hugging Face Hub, got .* at revision 'v2' \("):
+        with pytest.raises(
+            ActlabError, match=r"dataset of the Hugging Face Hub, got .* at revision 'v2' \("
+        ):
             cached("v2")
         assert cached(None).revision == NEW

@@ -98,7 +98,10 @@ def test_class_folders_may_have_a_validation_set_and_no_test_set(module, tmp_pat
 def test_what_does_not_fit_is_named(module):
     for options, words in (
         ({"validation": 6}, "data.val_split: expected .* with data.validation .* got 'validation'"),
-        ({"train_on_all": True}, "data.val_split: expected .* data.train_on_all.* got 'validation'"),
+        (
+            {"train_on_all": True},
+            "data.val_split: expected .* data.train_on_all.* got 'validation'",
+        ),
         ({"test_split": "test"}, "images in the split 'test', got the splits train, validation"),
         ({"val_split": "dev"}, "images in the split 'dev', got the splits train, validation"),
         ({"channels": 2}, "channels: expected 1 or 3, got 2"),
@@ -120,7 +123,10 @@ def test_what_does_not_fit_is_named(module):
             {"augmentation": {"flip": "up"}},
             "Augmentation: flip: expected 'none', 'random' or 'both', got 'up'",
         ),
-        ({"augmentation": {"crop": 24}}, "crop: expected fewer than the 24 pixels of an image, got 24"),
+        (
+            {"augmentation": {"crop": 24}},
+            "crop: expected fewer than the 24 pixels of an image, got 24",
+        ),
         ({"image": "picture"}, "expected a column picture, got image, label"),
         ({"label": "kind"}, r"got image, label\. Set data\.label of ImageDataModule"),
     ):
@@ -165,8 +171,7 @@ def test_a_fit_without_a_test_set_has_no_test_metrics(cli, config):
     assert (outcome.code, outcome.err.count("\n")) == (2, 1)
     assert (
         "ImageDataModule has no test samples. Use actlab validate, or train again with another "
-        "data.test_split"
-        in outcome.err
+        "data.test_split" in outcome.err
     )
 
 

@@ -182,7 +182,10 @@ def test_impossible_steps_are_refused():
         ([{"name": "zca", "epsilon": 1}], "'epsilon'; did you mean 'eps'"),
         ([{"name": "unit", "eps": 1}], "setting of preprocessing step 'unit' 'eps'"),
         ([{"name": "zca", "eps": 0}], "eps of 'zca': expected a number above 0, got 0"),
-        ([{"name": "zca", "eps": float("nan")}], "eps of 'zca': expected a number above 0, got nan"),
+        (
+            [{"name": "zca", "eps": float("nan")}],
+            "eps of 'zca': expected a number above 0, got nan",
+        ),
         ([{"name": "gcn", "norm": True}], "norm of 'gcn': expected a number above 0, got True"),
         ([{"name": "gcn", "norm": "1"}], "norm of 'gcn': expected a number above 0, got '1'"),
         (["mean", "unit"], "'unit' requires pixels from 0 to 255. Put it first."),

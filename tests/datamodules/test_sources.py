@@ -165,7 +165,9 @@ def test_what_is_neither_a_folder_nor_on_the_hub_is_named(cache, dataset):
 
 
 def test_a_folder_has_no_revisions(hub_folder, cache):
-    with pytest.raises(ActlabError, match="data.revision: expected null for the folder .*, got 'v1'"):
+    with pytest.raises(
+        ActlabError, match=r"data\.revision: expected null for the folder .*, got 'v1'"
+    ):
         load(hub_folder(), cache, revision="v1")
 
 

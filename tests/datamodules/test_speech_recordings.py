@@ -79,10 +79,7 @@ def test_another_recording_is_refused(tmp_path):
         {"audio": AUDIO[:0]},
     ):
         message = refusal(read_recording, riff(tmp_path / "sx1.wav", **options))
-        assert (
-            "sx1.wav: expected an uncompressed recording of one channel with 16 bits"
-            in message
-        )
+        assert "sx1.wav: expected an uncompressed recording of one channel with 16 bits" in message
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):

@@ -170,7 +170,11 @@ def test_of_the_default_dataset_only_one_part_is_fetched(tmp_path, monkeypatch):
         ),
         (LINES, {"context": 0}, ["context: expected a number greater than or equal to 1, got 0"]),
         (LINES, {"windows": 0}, ["windows: expected a number greater than or equal to 1", "got 0"]),
-        (LINES, {"column": "text"}, ["data.column: expected null for the text", "got 'text'", "Remove"]),
+        (
+            LINES,
+            {"column": "text"},
+            ["data.column: expected null for the text", "got 'text'", "Remove"],
+        ),
         (LINES, {"name": "one"}, ["data.name: expected null for the text", "got 'one'"]),
         (LINES, {"revision": "main"}, ["data.revision: expected null for the text", "got 'main'"]),
     ],
@@ -206,7 +210,9 @@ def test_a_missing_column_is_named(tmp_path, columns, asked, parts):
 
 def test_a_missing_split_is_named(tmp_path):
     folder = write_text_hub_folder(tmp_path, splits=("train", "test"))
-    assert "expected the split 'validation', got 'train', 'test'" in refusal(lambda: data_of(folder))
+    assert "expected the split 'validation', got 'train', 'test'" in refusal(
+        lambda: data_of(folder)
+    )
 
 
 def test_the_sample_has_as_many_windows_as_there_are():

@@ -180,10 +180,7 @@ def refusal(folder, **options):
 def test_a_corpus_that_is_not_whole_is_refused_unless_it_is_meant(tmp_path):
     folder = small_corpus(tmp_path / "corpus")
     message = refusal(folder)
-    assert (
-        "expected all sentences of TIMIT, got train 16 of 3696, val 8 of 1152"
-        in message
-    )
+    assert "expected all sentences of TIMIT, got train 16 of 3696, val 8 of 1152" in message
     assert "data.partial" in message
     assert len(loads(folder, tmp_path / "cache")["train_lengths"]) == 16
 

@@ -125,7 +125,11 @@ def test_the_memory_order_changes_speed_alone(network):
     ("network", "options", "message"),
     [
         (ConvStacks, {"dropout": [0.1]}, "dropout: expected 6 numbers, one per stack, got 1"),
-        (ConvStacks, {"input_shape": (3, 128, 128)}, "a feature map of 1×1 after the last stack, got 2×2"),
+        (
+            ConvStacks,
+            {"input_shape": (3, 128, 128)},
+            "a feature map of 1×1 after the last stack, got 2×2",
+        ),
         (GPT, {"heads": 5}, r"width: expected a multiple of heads \(5\), at least 8, got 64"),
         (
             GPT,
@@ -144,11 +148,11 @@ def test_the_memory_order_changes_speed_alone(network):
             r"expected layers, units and receptive field .*, got \[1, 4\]",
         ),
         (PyramidNet, {"input_shape": (2, 4, 24)}, r"a larger input for 4 stacks, got \(2, 4, 24\)"),
+        *((ResNet, {"depth": n}, rf"depth: expected 2 \+ 6n, .*, got {n}") for n in (2, 18, 21)),
         *(
-            (ResNet, {"depth": n}, rf"depth: expected 2 \+ 6n, .*, got {n}")
-            for n in (2, 18, 21)
+            (WideResNet, {"depth": depth}, rf"depth: expected 4 \+ 6n, .*, got {depth}")
+            for depth in (4, 12)
         ),
-        *((WideResNet, {"depth": depth}, rf"depth: expected 4 \+ 6n, .*, got {depth}") for depth in (4, 12)),
         (WideResNet, {"block": "papers"}, "did you mean 'paper'"),
         (CoordinateMLP, {"hidden": ()}, "CoordinateMLP: hidden: expected"),
         (CoordinateMLP, {"gain": 0.0}, "CoordinateMLP: gain: expected"),

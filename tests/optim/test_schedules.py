@@ -66,7 +66,9 @@ def test_a_scheduler_moves_every_setting():
 
 def test_a_setting_that_the_optimiser_lacks_is_rejected():
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
-    with pytest.raises(ActlabError, match="schedules.beta1: expected an optimizer with 'beta1', got SGD"):
+    with pytest.raises(
+        ActlabError, match=r"schedules\.beta1: expected an optimizer with 'beta1', got SGD"
+    ):
         Scheduler(optimizer, [{"beta1": Linear(1, 2)}], [0])
     with pytest.raises(ActlabError, match="did you mean 'lr'"):
         Scheduler(optimizer, [{"lrr": Linear(1, 2)}], [0])

@@ -136,9 +136,7 @@ def test_long_words_stay_beside_their_panel(written):
 
 def test_a_logarithmic_axis_shows_all_that_is_above_0(written, tmp_path):
     edit = {"    label: log loss": "    label: log loss\n    log: true"}
-    with pytest.raises(
-        ActlabError, match=r"limits above 0 on a logarithmic axis, got \[0, 1\]"
-    ):
+    with pytest.raises(ActlabError, match=r"limits above 0 on a logarithmic axis, got \[0, 1\]"):
         figures.draw(written(edit=edit))
     loaded = written(edit=edit | {", ylim: [0, 1]": ""})
     plot = plot_of(loaded)

@@ -82,9 +82,7 @@ def test_batches_are_dictionaries_where_datasets_gives_them(tmp_path):
     assert found == trainer(tmp_path).test(task, loader(X, Y), verbose=False)
     trainer(tmp_path).fit(task, data, data)
     strange: Any = DataLoader(rows.rename_column("image", "picture"), batch_size=32)
-    with pytest.raises(
-        ActlabError, match=r"got picture, label, number\. Rename the columns"
-    ):
+    with pytest.raises(ActlabError, match=r"got picture, label, number\. Rename the columns"):
         trainer(tmp_path).predict(task, strange)
 
 
@@ -93,7 +91,11 @@ def test_batches_are_dictionaries_where_datasets_gives_them(tmp_path):
     [
         (X, Y.int(), None),
         (X, Y.byte(), None),
-        (X, nn.functional.one_hot(Y).float(), r"class numbers of shape \(32,\), got torch\.float32 of shape \(32, 3\)"),
+        (
+            X,
+            nn.functional.one_hot(Y).float(),
+            r"class numbers of shape \(32,\), got torch\.float32 of shape \(32, 3\)",
+        ),
         (X, Y.float(), r"labels of a batch: expected .*, got torch\.float32 of shape \(32,\)"),
         (X, None, r"the batch has no targets\. Return \(inputs, targets\)"),
     ],
@@ -288,7 +290,10 @@ def test_an_activation_is_a_class_or_a_function_with_an_import_path(tmp_path):
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"optimizer": "adam"}, r"optimizer: expected a class of torch\.optim or a partial.* got 'adam'"),
+        (
+            {"optimizer": "adam"},
+            r"optimizer: expected a class of torch\.optim or a partial.* got 'adam'",
+        ),
         (
             {"optimizer": SGD([nn.Parameter(X)], lr=1)},
             r"optimizer: .*functools\.partial\(torch\.optim\.SGD.* got SGD",
@@ -309,5 +314,7 @@ def test_what_is_built_already_or_named_in_a_script_names_the_spelling(given, sa
 def test_several_loaders_name_what_works(tmp_path):
     task = classifier()
     for run in ("validate", "test"):
-        with pytest.raises(ActlabError, match=r"expected one data loader, got several.*ConcatDataset"):
+        with pytest.raises(
+            ActlabError, match=r"expected one data loader, got several.*ConcatDataset"
+        ):
             getattr(trainer(tmp_path), run)(task, [loader(X, Y), loader(X, Y)])

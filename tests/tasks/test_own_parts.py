@@ -225,7 +225,9 @@ def test_batches_of_unequal_size_are_not_accumulated(tmp_path):
     trainer, task, data = experiments.build(config, default_root_dir=str(tmp_path))
     tasks: list[Any] = [experiments.build(config).task for _ in range(2)]
     for subject in (task, StackedTask(tasks)):
-        with pytest.raises(ActlabError, match="expected 1 for FrameTask, whose batches differ in size, got 2"):
+        with pytest.raises(
+            ActlabError, match="expected 1 for FrameTask, whose batches differ in size, got 2"
+        ):
             trainer.fit(subject, datamodule=data)
 
 

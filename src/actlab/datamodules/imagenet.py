@@ -96,9 +96,7 @@ class ImageNetDataModule(TensorDataModule):
     ) -> None:
         super().__init__(batch_size, eval_batch_size, seed)
         if not 1 <= crop <= size:
-            raise ActlabError(
-                f"data.crop: expected 1 to {size} pixels (data.size), got {crop}"
-            )
+            raise ActlabError(f"data.crop: expected 1 to {size} pixels (data.size), got {crop}")
         self.dataset = dataset_or("ILSVRC/imagenet-1k", dataset, sample, "imagenet")
         self.revision = None if sample else revision
         self.val_images = min(val_images, SAMPLE_VAL) if sample else val_images

@@ -87,9 +87,7 @@ class ResNet(nn.Sequential):
     ) -> None:
         super().__init__()
         if depth < 8 or (depth - 2) % 6:
-            raise ActlabError(
-                f"depth: expected 2 + 6n, such as 20, 32 or 56, got {depth}"
-            )
+            raise ActlabError(f"depth: expected 2 + 6n, such as 20, 32 or 56, got {depth}")
 
         fan_in = WIDTHS[0]
         stem = nn.Conv2d(input_shape[0], fan_in, 3, padding=1, bias=False)

@@ -245,8 +245,7 @@ class BlockGradients(EachRun):
         blocks = getattr(network, "blocks", None)
         if not blocks:
             raise ActlabError(
-                "block gradients: expected a network with 'blocks', got "
-                f"{type(network).__name__}"
+                f"block gradients: expected a network with 'blocks', got {type(network).__name__}"
             )
 
         # Record the inputs of the blocks

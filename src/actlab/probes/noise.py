@@ -140,9 +140,7 @@ class InputNoise:
         for batch in getattr(data, f"{self.split}_dataloader")():
             x, *targets = (tensor.to(subject.device) for tensor in as_batch(batch))
             if not x.is_floating_point():
-                raise ActlabError(
-                    f"input noise: expected floating-point inputs, got {x.dtype}"
-                )
+                raise ActlabError(f"input noise: expected floating-point inputs, got {x.dtype}")
 
             # Draw noise that depends on the samples alone
             position = Position((0,), 0, torch.arange(start, start + len(x), device=x.device))

@@ -98,9 +98,7 @@ def integers_at(position: Position, purpose: str, high: int, shape: Sequence[int
     shape and device of the result, are the same as for `uniform_at`.
     """
     if not 1 <= high <= 2**31:
-        raise ActlabError(
-            f"high: expected a whole number from 1 to 2147483648, got {high}"
-        )
+        raise ActlabError(f"high: expected a whole number from 1 to 2147483648, got {high}")
     words = _words_at(position, purpose, shape).to(torch.int64).bitwise_and_(0xFFFFFFFF)
     return words.mul_(high).bitwise_right_shift_(32)
 

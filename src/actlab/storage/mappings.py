@@ -157,7 +157,5 @@ def read_mapping(path: Path, piped: bool = False) -> dict[str, Any]:
     except OSError as error:
         raise ActlabError(f"{path} cannot be read as YAML: {one_line(error)}") from error
     if not isinstance(values, Mapping) or not all(isinstance(key, str) for key in values):
-        raise ActlabError(
-            f"{path}: expected a YAML mapping of keys to values, got {shown(values)}"
-        )
+        raise ActlabError(f"{path}: expected a YAML mapping of keys to values, got {shown(values)}")
     return dict(values)
