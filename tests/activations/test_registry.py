@@ -274,8 +274,8 @@ def test_mistakes_are_named_when_the_factory_is_made():
         (
             "torch.nn:Linear",
             (
-                "torch.nn:Linear: expected a value for 'out_features', got none. Use .*, with width "
-                "for the number"
+                "torch.nn:Linear: expected a value for 'out_features', got none. Use .*, with "
+                "width for the number"
             ),
         ),
         ({"name": "torch.nn:ELU", "beta": 1}, "unknown parameter of torch.nn:ELU 'beta'"),

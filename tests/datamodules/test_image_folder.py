@@ -249,7 +249,7 @@ def test_what_does_not_fit_a_folder_is_named(pets):
     assert "at least two class folders, CLASS/*.png, got one" in refusal(
         module, pets, leave_out=["cat"]
     )
-    assert "data.validation: expected at least 1 and fewer than the 20 training" in refusal(
+    assert "data.validation: expected at least 1 and fewer than the 16 training" in refusal(
         module, pets, validation=20
     )
     most = [

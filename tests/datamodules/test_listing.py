@@ -74,7 +74,7 @@ def test_layouts_that_are_read(laid_out, tmp_path, train, test):
         (
             f"{TRAIN} more/train-00000-of-00001.parquet",
             TEST,
-            "more/train-00000-of-00001.parquet belongs to none of the splits",
+            "more/train-00000-of-00001.parquet would be left out",
         ),
         ("data/train-00000-of-00002.parquet", TEST, "data/train: expected 2 parts, got 1"),
         (

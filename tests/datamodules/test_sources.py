@@ -215,7 +215,7 @@ def at(number: int, file: Any) -> Any:
     [
         (None, "cannot be decoded"),
         (png(np.full((8, 8), 77, np.uint8))[:50], "cannot be decoded"),
-        (png(np.zeros((8, 9), np.uint8)), "has size 8×9; set data.size"),
+        (png(np.zeros((8, 9), np.uint8)), "has size 8×9. Set data.size"),
     ],
     ids=["none", "truncated", "size"],
 )
@@ -288,7 +288,7 @@ def test_truncated_file_is_named(parquet, cache, where):
     file.write_bytes(content[: int(where * len(content))])
     message = refusal(file.parents[1], cache)
     assert file.name in message
-    assert "fetch" in message
+    assert "Fetch it again" in message
 
 
 @FUZZ

@@ -412,7 +412,7 @@ def _check_splits(
     for file in files:
         name = str(file.relative_to(folder))
         if name not in counts and _SPLIT.search(name):
-            raise ActlabError(f"{folder / name} belongs to none of the splits. {REMEDY}")
+            raise ActlabError(f"{folder / name} would be left out. {REMEDY}")
 
 
 def _check_shards(files: Sequence[Path]) -> None:
