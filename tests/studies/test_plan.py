@@ -506,7 +506,7 @@ def test_what_is_compared_is_the_first_key_that_is_not_tuned(study):
         (
             "set: {model.scheduler: {class_path: torch.optim.lr_scheduler.ReduceLROnPlateau}}",
             (
-                r"^model\.scheduler ReduceLROnPlateau: .* give model\.schedules "
+                r"^model\.scheduler: .* got ReduceLROnPlateau\. .* set model\.schedules to "
                 r".*actlab\.optim\.Plateau"
             ),
         ),

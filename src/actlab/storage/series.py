@@ -220,9 +220,7 @@ def _table(content: bytes) -> Any:
         is_allowed = _ROW[field.name]
         if not is_allowed(field.type):
             content_kind = "text" if is_allowed is _is_text else "numbers"
-            raise ValueError(
-                f"expected {content_kind} in the column {field.name}, got {field.type}"
-            )
+            raise ValueError(f"column {field.name}: expected {content_kind}, got {field.type}")
 
     # Rows
     table = opened.read(use_threads=False)
