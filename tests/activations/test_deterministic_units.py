@@ -324,5 +324,5 @@ def test_torch_modules_are_torch_modules():
     x = torch.linspace(-5, 5, 64)
     assert torch.equal(create("gelu_tanh")(x), nn.functional.gelu(x, approximate="tanh"))
     assert torch.equal(create("rrelu").eval()(x), nn.RReLU().eval()(x))
-    with pytest.raises(ActlabError, match="relu is its limit"):
+    with pytest.raises(ActlabError, match=r"got -1\.0\. For the limit at 0, use relu"):
         create("gelu", sigma=-1.0)

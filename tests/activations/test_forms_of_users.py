@@ -119,7 +119,7 @@ def test_what_cannot_be_built_says_what_to_write(name, message, forms):
 
 
 def test_many_attributes_are_not_listed():
-    with pytest.raises(ActlabError, match=r"of torch.nn 'Relu'; did you mean 'ReLU' .*\?$"):
+    with pytest.raises(ActlabError, match=r"name in torch.nn 'Relu'; did you mean 'ReLU' .*\?$"):
         actlab.factory("torch.nn:Relu")
 
 

@@ -217,23 +217,23 @@ def test_mistakes_are_named_when_the_factory_is_made():
             "Swish",
             (
                 r"unknown activation 'Swish'; did you mean 'silu'\? `actlab activations` lists "
-                r"all. Or use"
+                r"all. You can"
             ),
         ),
         ("gelu_new", r"did you mean 'gelu_tanh'\? "),
         (
             "hardswish",
-            r"`actlab activations` lists all\. Or use an importable name: torch.nn:Hardswish\.$",
+            r"lists all\. You can also use an importable name: torch.nn:Hardswish\.$",
         ),
         (
             "qqq",
             (
-                r"^unknown activation 'qqq'\. `actlab activations` lists all. Or use an importable "
-                r"name: \S+ or"
+                r"^unknown activation 'qqq'\. `actlab activations` lists all. You can also use an "
+                r"importable name: \S+ or"
             ),
         ),
         ({"name": "elu", "alfa": 1}, "unknown parameter of elu 'alfa'; did you mean 'alpha'"),
-        ({"name": "relu", "alpha": 1}, "unknown parameter of relu 'alpha'. relu takes none."),
+        ({"name": "relu", "alpha": 1}, "unknown parameter of relu 'alpha'. relu accepts none."),
         ({"name": "elu", "alpha": "1e-3"}, "'alpha' of elu: expected float, got '1e-3'"),
         (
             {"name": "torch.nn:ELU", "inplace": "no"},
@@ -244,19 +244,22 @@ def test_mistakes_are_named_when_the_factory_is_made():
             {"name": "prelu", "channels": 1.5},
             "cannot build prelu with {'channels': 1.5}: TypeError: ",
         ),
-        ({"name": "prelu", "channels": 0}, "'channels' of prelu must be positive"),
+        (
+            {"name": "prelu", "channels": 0},
+            "'channels' of prelu: expected a positive number without",
+        ),
         (
             {"name": "prelu", "channels": 3, "per_channel": True},
-            "cannot be combined with 'per_channel'",
+            "without 'per_channel', got channels: 3, per_channel: true",
         ),
-        ({"name": "gelu", "sigma": 0}, "'sigma' of gelu must be positive"),
-        ({"name": "gelu", "channels": 3}, "need 'learnable'"),
+        ({"name": "gelu", "sigma": 0}, "'sigma' of gelu: expected a positive number, got 0"),
+        ({"name": "gelu", "channels": 3}, "'learnable' of gelu: expected true, mu or sigma"),
         (
             {"name": "soi", "cdf": "normale"},
             r"'cdf' of soi: expected Literal\['normal', .*, got 'normale'",
         ),
-        ({"name": "soi", "sigma": -1.0}, "'sigma' of soi must be positive"),
-        ({"name": "rrelu", "lower": 0.5}, "'lower' of rrelu must not exceed 'upper'"),
+        ({"name": "soi", "sigma": -1.0}, "'sigma' of soi: expected a positive number, got -1"),
+        ({"name": "rrelu", "lower": 0.5}, "'lower' of rrelu: expected at most 'upper'"),
         ({"name": "adaptive_dropout", "activation": "rele"}, "unknown activation 'rele'"),
         ({"alpha": 1}, "a name or a mapping with a name"),
         (7, "a name or a mapping with a name"),
@@ -266,17 +269,23 @@ def test_mistakes_are_named_when_the_factory_is_made():
         ),
         (
             "torch.nn.functional:gelo",
-            "unknown attribute of torch.nn.functional 'gelo'; did you mean",
+            "unknown name in torch.nn.functional 'gelo'; did you mean",
         ),
         (
             "torch.nn:Linear",
-            "torch.nn:Linear needs a value for 'out_features'; write .*, with width for the number",
+            (
+                "torch.nn:Linear: expected a value for 'out_features', got none. Use .*, with "
+                "width for the number"
+            ),
         ),
         ({"name": "torch.nn:ELU", "beta": 1}, "unknown parameter of torch.nn:ELU 'beta'"),
         ({"name": "torch:relu", "beta": 1}, "cannot build torch:relu .*TypeError"),
-        ("torch:sum", r"returned a tensor of shape \(\), not a \(2, 4\) tensor"),
-        ("math:pi", "neither an nn.Module class nor a function"),
-        ("collections:OrderedDict", "neither an nn.Module class nor a function"),
+        ("torch:sum", r"shape \(2, 4\) as result, got a tensor of shape \(\)"),
+        ("math:pi", "expected a class of nn.Module or a function, got float"),
+        (
+            "collections:OrderedDict",
+            "expected a class of nn.Module or a function, got another class",
+        ),
     ):
         with pytest.raises(ActlabError, match=message):
             factory(spec)  # type: ignore[arg-type]
@@ -343,15 +352,15 @@ def test_mistakes_in_a_file_of_the_user(unit_file):
         ("./activation_froms.py:Swish", "no such file: .*activation_froms.py"),
         (
             "./activation_forms.py:Swash",
-            "unknown attribute of .*activation_forms.py 'Swash'; did you mean 'Swish'",
+            "unknown name in .*activation_forms.py 'Swash'; did you mean 'Swish'",
         ),
         (
             "./activation_forms.py",
-            "is a file: add the class or function in it, as in .*activation_forms.py:MyAct",
+            "got the file .* Add the class or function in it, as in .*activation_forms.py:MyAct",
         ),
         ("GELU", "did you mean 'gelu'"),
         ("./activation_forms.py:Odd", "RuntimeError: no width fits"),
-        ("./activation_forms.py:shared", "is an instance of ReLU, which layers cannot share"),
+        ("./activation_forms.py:shared", "got an instance of ReLU, which layers cannot share"),
         ("./broken.py:Swish", "cannot import .*broken.py: ZeroDivisionError: division by zero"),
     ):
         unit_file.with_name("broken.py").write_text("1 / 0")
@@ -402,7 +411,9 @@ def test_a_network_that_gives_no_width_is_told_so(spec, name, width_file):
     named = {"name": spec} if isinstance(spec, str) else spec
     own = named["name"] if named["name"] == "prelu" else f"{width_file}:{named['name']}"
     act = factory({**named, "name": own})
-    words = rf"the number of features at its site for '{name}': call act\(width\) in the network, "
+    words = (
+        rf"the number of features at its site for '{name}', got none\. Call act\(width\) in the "
+    )
     with pytest.raises(ActlabError, match=words):
         act()
 

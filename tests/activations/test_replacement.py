@@ -209,14 +209,17 @@ def test_each_place_has_the_width_of_its_input(bend):
         (
             "relu",
             None,
-            r"relu: Bend needs the number of features at its site for 'channels': .* example=INPUT",
+            (
+                r"relu: Bend: expected the number of features at its site for 'channels'.* pass "
+                "example=INPUT"
+            ),
         ),
         (
             "relu",
             torch.zeros(2, 3),
-            "relu, called with 4 and 8 features in the example: Bend needs",
+            "relu, called with 4 and 8 features in the example: Bend: expected",
         ),
-        ("elu", torch.zeros(2, 3), "idle, not called in the example: Bend needs"),
+        ("elu", torch.zeros(2, 3), "idle, not called in the example: Bend: expected"),
     ],
 )
 def test_a_place_without_one_width_is_named(bend, old, example, message):
@@ -397,7 +400,7 @@ def test_a_stochastic_map_draws_in_a_plain_loop():
             {"new": 3},
             ["replace: new: expected text or a mapping or a class or a function, got 3"],
         ),
-        (nested, {"new": nn.Threshold}, ["Threshold needs a value for 'threshold'"]),
+        (nested, {"new": nn.Threshold}, ["Threshold: expected a value for 'threshold'"]),
         (
             Block,
             {"example": torch.zeros(3, 5)},
@@ -421,7 +424,7 @@ def test_an_error_names_the_remedy_and_nothing_changes(model, arguments, words):
 
 
 def test_a_task_is_rejected_because_its_numbers_are_bound_to_its_activations():
-    with pytest.raises(ActlabError, match=r"set model\.activation"):
+    with pytest.raises(ActlabError, match=r"Set model\.activation"):
         actlab.replace(ClassificationTask(activation="relu"), "relu", "soi")
 
 

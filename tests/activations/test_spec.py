@@ -70,7 +70,7 @@ def test_spellings_with_parameters_are_one_value(spelling):
     "value", [3, None, {"alpha": 1}, {"name": 3}, {"name": "elu", 1: 2}, ["elu"]]
 )
 def test_other_values_are_no_activation(value):
-    with pytest.raises(ActlabError, match="an activation is a name or a mapping with a name"):
+    with pytest.raises(ActlabError, match="activation: expected a name or a mapping with a name"):
         Spec.of(value)
 
 

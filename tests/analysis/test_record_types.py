@@ -169,7 +169,7 @@ def test_rows_of_a_probe_of_other_types_are_named(tmp_path, change):
     file = probe(tmp_path, plan.runs()[0], "noise", {("test/loss", ""): 0.5})
     pq.write_table(pa.Table.from_pylist([{**ROWS, **change}]), file)
     (line,) = results.load(StudyFolder(plan, tmp_path)).left_out
-    assert line.startswith(f"{file} is damaged (the column {next(iter(change))} has type ")
+    assert line.startswith(f"{file} is damaged (column {next(iter(change))}: expected ")
     assert results.load(StudyFolder(plan, tmp_path)).missing == 1
     table = pa.Table.from_pylist([ROWS])
     pq.write_table(table.append_column("value", table["value"]), file)  # a name twice

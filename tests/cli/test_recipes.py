@@ -98,7 +98,7 @@ def test_a_config_gives_nested_schedules_and_steps_by_shares(fit, tmp_path, cli)
         (schedule({**WARMUP, "init_args": {"length": "0.1"}}), "'0.1'"),
         (
             schedule({**WARMUP, "init_args": {"length": 2, "then": PLATEAU}}),
-            "Plateau follows a metric from",
+            "got Plateau, which follows a metric from",
         ),
         ([*GPT, "--model.l2.of", "[embedings]"], "did you mean 'embeddings'"),
     ],

@@ -128,7 +128,7 @@ def test_wrong_content_is_rejected_in_one_line_before_training(
 ):
     for value in values:
         torch.save(changed(saved[which], path, value), file)
-        with pytest.raises(ActlabError, match=r"\A.*give .*\Z"), one_line_errors():
+        with pytest.raises(ActlabError, match=r"\A.*([Uu]se|give) .*\Z"), one_line_errors():
             train(tmp_path / "r", 2, file)
         assert not [*tmp_path.glob("r/*.ckpt")]
 
@@ -167,22 +167,22 @@ OF_WORDS = [  # one of the reader, of the record, of the loops, of the weights, 
         "whole",
         (*STATE, 0),
         GONE,
-        "has no optimizer_states.0.state.0: give another file",
+        "has no optimizer_states.0.state.0: use another file",
     ),
     (
         "whole",
         (*GROUP, "lr"),
         "x",
-        "has str at optimizer_states.0.param_groups.0.lr, where a number was",
+        "has str at optimizer_states.0.param_groups.0.lr, but the training has a number",
     ),
     (
         "whole",
         ("lr_schedulers",),
         [{}],
-        "has 1 lr_schedulers, where 0 were built: give another file",
+        "has 1 lr_schedulers, but the training has 0: use another file",
     ),
     ("whole", WEIGHT, GONE, "cannot be restored"),
-    ("whole", STATE, {}, "has no optimizer_states.0.state.0: give another file"),
+    ("whole", STATE, {}, "has no optimizer_states.0.state.0: use another file"),
     ("within", LOADER, [{}], "cannot be restored (RuntimeError: The CombinedLoader has 0 stateful"),
 ]
 

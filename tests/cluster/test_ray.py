@@ -237,7 +237,8 @@ def test_a_node_that_does_not_share_the_folder_is_named(ray, other_node, tmp_pat
     mount = f'mount -t tmpfs none {tmp_path / "runs"}; exec "$@"'
     other_node(before=["unshare", "-m", "sh", "-c", mount, "sh"])
     out = run(tmp_path, "runs", "--cluster", ray.address, code=2)
-    assert f"does not share {tmp_path / 'runs/tiny'}: give a --runs-dir that all nodes mount" in out
+    remedy = "Set --runs-dir to a folder that all nodes mount"
+    assert f"does not share {tmp_path / 'runs/tiny'}. {remedy}" in out
     assert not list((tmp_path / "runs").glob("tiny/*/result.json"))
 
 

@@ -72,7 +72,10 @@ def test_a_dataset_is_taken_over_a_sample_that_is_switched_off(cli, config):
         "fit", "-c", "mine.yaml", "--data.dataset", "./nowhere", "--data.sample", "false", *BRIEF
     )
     assert code == 2
-    assert "dataset './nowhere' is not a folder" in err
+    assert (
+        "data.dataset: expected a folder or a dataset of the Hugging Face Hub, got './nowhere'"
+        in err
+    )
 
 
 def test_the_recorded_config_of_a_fit_on_the_sample_runs_again(cli, config, tmp_path):
@@ -95,7 +98,7 @@ def test_both_arguments_are_rejected():
     for kind in with_sample:
         assert kind.sample_replaces_dataset
         assert inspect.signature(kind).parameters["dataset"].default is None
-        with pytest.raises(ActlabError, match=r"'here' beside data\.sample true has no effect"):
+        with pytest.raises(ActlabError, match=r"null with data\.sample true, got 'here'"):
             kind(dataset="here", sample=True)
         assert kind(sample=True).dataset != "here"
 

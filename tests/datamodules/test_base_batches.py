@@ -53,7 +53,7 @@ def test_transform_gets_the_position_with_its_index_on_the_device_of_the_data():
 
 
 def test_tensors_of_one_length_are_needed():
-    with pytest.raises(ActlabError, match=r"one length, not \[6, 5\]"):
+    with pytest.raises(ActlabError, match=r"equal length, got lengths \[6, 5\]"):
         TensorDataset(torch.zeros(6), torch.zeros(5))
 
 
@@ -136,15 +136,19 @@ def test_each_device_evaluates_its_part_of_each_batch(size):
 @pytest.mark.parametrize(("size", "batch"), [(2, 8), (8, 2)])
 def test_fewer_samples_than_devices_are_refused(size, batch):
     with pytest.raises(
-        ActlabError, match="2 samples at a time on 3 devices: give a larger eval_batch_size"
+        ActlabError, match=r"per device \(3\), got 2\. Set a larger eval_batch_size"
     ):
         BatchesInOrder(SequentialSampler(range(size)), batch, False, 0, 3)
 
 
 def test_impossible_batches_are_refused():
-    with pytest.raises(ActlabError, match="evenly by 3 devices"):
+    with pytest.raises(
+        ActlabError, match=r"batch_size: expected a multiple of the 3 devices, got \d+"
+    ):
         SeededBatches(SIZE, BATCH, 0, world_size=3)
-    with pytest.raises(ActlabError, match="has 50 samples, fewer than one batch of 64"):
+    with pytest.raises(
+        ActlabError, match="batch_size: expected at most the 50 training samples, got 64"
+    ):
         SeededBatches(SIZE, 64, 0)
 
 

@@ -303,7 +303,7 @@ def test_part_that_was_not_loaded_is_named():
             self.val = None
 
     with pytest.raises(
-        ActlabError, match=r"TrainOnly has no val samples; `load` sets train, val and test"
+        ActlabError, match=r"TrainOnly has no val samples\. Set train, val and test in `load`"
     ):
         TrainOnly(BATCH, 20, 0).val_dataloader()
 

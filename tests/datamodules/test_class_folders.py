@@ -103,11 +103,11 @@ def test_orientation_tags_are_applied(tmp_path):
     [
         (
             spoiled(lambda folder: (folder / "test").rename(folder / "text")),
-            "no 'test' images; it has train",
+            "expected images in the split 'test', got the splits train",
         ),
         (
             spoiled(lambda folder: (folder / "test/eel").rename(folder / "test/elk")),
-            "'eel' is only in",
+            "got 'eel' only in",
         ),
         (
             spoiled(lambda folder: [file.unlink() for file in (folder / "train/cat").iterdir()]),
@@ -121,7 +121,7 @@ def test_orientation_tags_are_applied(tmp_path):
             spoiled(lambda folder: (folder / "train").rename(folder / "rest")),
             "class folders, train/CLASS",
         ),
-        (lambda folder: folder.mkdir(), "pets holds no parquet files; expected the hub's layout"),
+        (lambda folder: folder.mkdir(), "pets: expected parquet files, such as mnist/"),
     ],
 )
 def test_a_folder_of_another_layout_or_kind_names_the_remedy(tmp_path, write, message):

@@ -49,7 +49,7 @@ def test_files_that_number_their_classes_differently_are_named(hub_folder, cache
         str(folder / "data" / f"{part}-00000-of-00001.parquet") for part in ("test", "train")
     )
     assert message.startswith(f"{test} and {train} number their classes differently")
-    assert "rewrite them with one order of names" in message
+    assert "Write both with the same order of names" in message
 
 
 def test_pictures_of_parquet_files_number_their_classes_alike_too(hub_folder, cache):

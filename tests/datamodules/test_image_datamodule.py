@@ -97,12 +97,15 @@ def test_class_folders_may_have_a_validation_set_and_no_test_set(module, tmp_pat
 
 def test_what_does_not_fit_is_named(module):
     for options, words in (
-        ({"validation": 6}, "data.val_split 'validation': leave out data.validation"),
-        ({"train_on_all": True}, "data.val_split 'validation': leave out data.validation"),
-        ({"test_split": "test"}, "has no 'test' images; it has train, validation"),
-        ({"val_split": "dev"}, "has no 'dev' images; it has train, validation"),
+        ({"validation": 6}, "data.val_split: expected .* with data.validation .* got 'validation'"),
+        (
+            {"train_on_all": True},
+            "data.val_split: expected .* data.train_on_all.* got 'validation'",
+        ),
+        ({"test_split": "test"}, "images in the split 'test', got the splits train, validation"),
+        ({"val_split": "dev"}, "images in the split 'dev', got the splits train, validation"),
         ({"channels": 2}, "channels: expected 1 or 3, got 2"),
-        ({"test": 0.1}, "data.test_split None: leave out data.test"),
+        ({"test": 0.1}, "data.test_split: expected auto with data.test, got None"),
         ({"val_split": None, "validation": 1.5}, "validation: expected .*, got 1.5"),
         (
             {"size": [4, 4, 4]},
@@ -120,9 +123,12 @@ def test_what_does_not_fit_is_named(module):
             {"augmentation": {"flip": "up"}},
             "Augmentation: flip: expected 'none', 'random' or 'both', got 'up'",
         ),
-        ({"augmentation": {"crop": 24}}, "crop 24: give fewer than the 24 pixels"),
-        ({"image": "picture"}, "has no image column: looked for picture among image, label"),
-        ({"label": "kind"}, "among image, label; name it by data.label of ImageDataModule"),
+        (
+            {"augmentation": {"crop": 24}},
+            "crop: expected fewer than the 24 pixels of an image, got 24",
+        ),
+        ({"image": "picture"}, "expected a column picture, got image, label"),
+        ({"label": "kind"}, r"got image, label\. Set data\.label of ImageDataModule"),
     ):
         with pytest.raises(ActlabError, match=words):
             module(**options).prepare_data()
@@ -164,8 +170,8 @@ def test_a_fit_without_a_test_set_has_no_test_metrics(cli, config):
     outcome = cli("test", *words, "--ckpt_path", "last")
     assert (outcome.code, outcome.err.count("\n")) == (2, 1)
     assert (
-        "ImageDataModule has no test samples; data.test_split is null: use actlab validate"
-        in outcome.err
+        "ImageDataModule has no test samples. Use actlab validate, or train again with another "
+        "data.test_split" in outcome.err
     )
 
 

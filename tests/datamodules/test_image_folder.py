@@ -193,7 +193,7 @@ def test_pictures_of_several_sizes_need_one(pets):
     message = refusal(module, pets, size=None)
     assert "has images of 20 different sizes: " in message
     assert re.search(
-        r"pets/\w+/\d+\.\w+ has size \d+×12, .*; set data.size, and data.fit to crop or resize",
+        r"pets/\w+/\d+\.\w+ has size \d+×12, .*\. Set data.size, and data.fit to crop or resize\.$",
         message,
     )
 
@@ -239,7 +239,7 @@ def test_sizes_are_told_beside_unreadable_pictures(pets):
     damaged(pets, 1)
     message = refusal(module, pets, size=None)
     assert "cannot be decoded" in message
-    assert "; the others have 19 different sizes: " in message
+    assert ". The other images have 19 different sizes: " in message
 
 
 def test_what_does_not_fit_a_folder_is_named(pets):
@@ -249,18 +249,20 @@ def test_what_does_not_fit_a_folder_is_named(pets):
     assert "at least two class folders, CLASS/*.png, got one" in refusal(
         module, pets, leave_out=["cat"]
     )
-    assert "data.validation 20: " in refusal(module, pets, validation=20)
+    assert "data.validation: expected at least 1 and fewer than the 16 training" in refusal(
+        module, pets, validation=20
+    )
     most = [
         str(file.relative_to(pets))
         for kind in ("cat", "dog")
         for file in [*(pets / kind).iterdir()][1:]
     ]
-    assert "has too few training images of each class; add some" in refusal(
+    assert "expected a share of at least one image per class, got 0." in refusal(
         module, pets, leave_out=most
     )
     assert "leave_out: expected " in refusal(module, pets, leave_out="cat/0.png")
-    assert "holds no parquet files" in refusal(module, pets, train_split="Train")
-    assert "data.fit: resize needs the height and width" in refusal(
+    assert "expected parquet files, such as" in refusal(module, pets, train_split="Train")
+    assert "data.size: expected [height, width] with data.fit resize, got null" in refusal(
         module, pets, size=None, fit="resize"
     )
     (pets / "dog").rename(pets / "Test")

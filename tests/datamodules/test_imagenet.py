@@ -273,7 +273,7 @@ def test_a_damaged_copy_of_the_hubs_tables_is_written_again(module, hub_folder, 
 def test_tables_that_cannot_be_copied_say_where(module, hub_folder, tmp_path):
     (tmp_path / "cache").write_text("a file in its place")
     with pytest.raises(
-        ActlabError, match=r"cannot write the cache .*/rows .*another folder by data\.cache_dir"
+        ActlabError, match=r"cannot write the cache .*/rows .*another folder with data\.cache_dir"
     ):
         module(hub_folder("tables", splits=("train", "validation"))).setup("fit")
 
@@ -304,8 +304,8 @@ def test_a_picture_that_cannot_be_decoded_is_named(module, tree, workers):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"val_images": 9}, "val_images 9: .* has 9 validation images; give fewer, at least 1"),
-        ({"crop": 13}, "crop 13: give a number of pixels from 1 to data.size, 12"),
+        ({"val_images": 9}, "val_images: expected at least 1 and fewer than the 9 .*, got 9"),
+        ({"crop": 13}, r"crop: expected 1 to 12 pixels \(data\.size\), got 13"),
         ({"workers": -1}, "workers: expected a number greater than or equal to 0, got -1"),
     ],
 )

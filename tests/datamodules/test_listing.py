@@ -58,18 +58,18 @@ def test_layouts_that_are_read(laid_out, tmp_path, train, test):
         (
             "train/digits_train/0.parquet",
             "test/digits_test/0.parquet",
-            "would be read twice: its path",
+            "would be read twice, because its path",
         ),
         (
             "mnist-test/train/0.parquet",
             "mnist-test/test/0.parquet",
-            "would be read twice: its path",
+            "would be read twice, because its path",
         ),
         ("split.train.parquet", "test.parquet train/x_test.parquet", "would be"),
         (
             f"digits/{TRAIN} letters/{TRAIN}",
             f"digits/{TEST} letters/{TEST}",
-            "would be put together from 'digits",
+            "expected one folder for the split 'train', got 'digits",
         ),
         (
             f"{TRAIN} more/train-00000-of-00001.parquet",

@@ -104,7 +104,7 @@ def test_the_upper_8_of_16_bits_of_a_colour_are_read(seen):
 @pytest.mark.parametrize("mode", ["F", "I"])
 def test_values_without_a_known_range_are_rejected_in_one_line(seen, tmp_path, mode):
     content = encoded(Image.new(mode, (6, 6), 70000), "TIFF")
-    words = f"Pillow mode '{mode}', whose range is unknown: save it with 8 or 16 bits a channel"
+    words = f"Pillow mode '{mode}', which has no fixed range: use 8 or 16 bits per channel"
     with pytest.raises(ActlabError, match=words):
         seen(content)
     with pytest.raises(ActlabError, match=words):

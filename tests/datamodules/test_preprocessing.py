@@ -181,12 +181,15 @@ def test_impossible_steps_are_refused():
         ([3], "unknown step of data.preprocessing '3'"),
         ([{"name": "zca", "epsilon": 1}], "'epsilon'; did you mean 'eps'"),
         ([{"name": "unit", "eps": 1}], "setting of preprocessing step 'unit' 'eps'"),
-        ([{"name": "zca", "eps": 0}], "eps of 'zca' is 0; give a number above 0"),
-        ([{"name": "zca", "eps": float("nan")}], "eps of 'zca' is nan"),
-        ([{"name": "gcn", "norm": True}], "norm of 'gcn' is True"),
-        ([{"name": "gcn", "norm": "1"}], "norm of 'gcn' is '1'"),
-        (["mean", "unit"], "'unit' takes pixels from 0 to 255; put it first"),
-        (["unit", "scale"], "'scale' takes pixels from 0 to 255"),
+        ([{"name": "zca", "eps": 0}], "eps of 'zca': expected a number above 0, got 0"),
+        (
+            [{"name": "zca", "eps": float("nan")}],
+            "eps of 'zca': expected a number above 0, got nan",
+        ),
+        ([{"name": "gcn", "norm": True}], "norm of 'gcn': expected a number above 0, got True"),
+        ([{"name": "gcn", "norm": "1"}], "norm of 'gcn': expected a number above 0, got '1'"),
+        (["mean", "unit"], "'unit' requires pixels from 0 to 255. Put it first."),
+        (["unit", "scale"], "'scale' requires pixels from 0 to 255"),
     ]
     for given, words in cases:
         assert words in refusal(steps_of, given)

@@ -102,5 +102,5 @@ def test_the_sample_without_parts_is_split_by_speaker(tmp_path):
 
 def test_folders_of_something_else_are_refused(tmp_path):
     for name in ("train", "cats"):
-        assert "is not a copy of TIMIT; expected TIMIT's folders" in refusal(find, tmp_path)
+        assert f"{tmp_path}: expected TIMIT's folders" in refusal(find, tmp_path)
         (tmp_path / name).mkdir()

@@ -156,12 +156,12 @@ def test_of_the_default_dataset_only_one_part_is_fetched(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("content", "options", "parts"),
     [
-        (b"", {}, ["train part", "file.txt' has 0 bytes", "give a longer text"]),
-        (b"text\n" * 30 + b"\0" * 30, {}, ["file.txt is no text", "byte 150 is NUL"]),
+        (b"", {}, ["train part", "file.txt' has 0 bytes", "Use a longer text"]),
+        (b"text\n" * 30 + b"\0" * 30, {}, ["file.txt: expected text", "got a NUL byte at 150"]),
         (
             b"text\n" * 30,
             {},
-            ["validation part", "has 7 bytes", "3 windows of 7 + 1 bytes need 24"],
+            ["validation part", "has 7 bytes", "3 windows of 7 + 1 bytes require 24"],
         ),
         (
             b"text\n" * 4,
@@ -170,9 +170,13 @@ def test_of_the_default_dataset_only_one_part_is_fetched(tmp_path, monkeypatch):
         ),
         (LINES, {"context": 0}, ["context: expected a number greater than or equal to 1, got 0"]),
         (LINES, {"windows": 0}, ["windows: expected a number greater than or equal to 1", "got 0"]),
-        (LINES, {"column": "text"}, ["data.column 'text'", "not in the hub's layout", "remove"]),
-        (LINES, {"name": "one"}, ["data.name 'one'", "not in the hub's layout"]),
-        (LINES, {"revision": "main"}, ["data.revision 'main'", "not in the hub's layout"]),
+        (
+            LINES,
+            {"column": "text"},
+            ["data.column: expected null for the text", "got 'text'", "Remove"],
+        ),
+        (LINES, {"name": "one"}, ["data.name: expected null for the text", "got 'one'"]),
+        (LINES, {"revision": "main"}, ["data.revision: expected null for the text", "got 'main'"]),
     ],
 )
 def test_what_is_wrong_with_a_file_is_one_line(tmp_path, content, options, parts):
@@ -185,7 +189,7 @@ def test_what_is_wrong_with_a_file_is_one_line(tmp_path, content, options, parts
 )
 def test_a_missing_path_is_named(dataset):
     message = refusal(lambda: TextDataModule(dataset).text)
-    assert f"dataset {dataset!r} is not a folder and cannot be loaded from the hub" in message
+    assert f"a folder or a dataset of the Hugging Face Hub, got {dataset!r} (" in message
 
 
 @pytest.mark.parametrize(
@@ -206,7 +210,9 @@ def test_a_missing_column_is_named(tmp_path, columns, asked, parts):
 
 def test_a_missing_split_is_named(tmp_path):
     folder = write_text_hub_folder(tmp_path, splits=("train", "test"))
-    assert "has no split 'validation' (it has 'train', 'test')" in refusal(lambda: data_of(folder))
+    assert "expected the split 'validation', got 'train', 'test'" in refusal(
+        lambda: data_of(folder)
+    )
 
 
 def test_the_sample_has_as_many_windows_as_there_are():

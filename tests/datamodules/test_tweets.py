@@ -91,16 +91,16 @@ def test_there_are_the_tags_of_the_paper():
 
 def test_a_damaged_file_of_tweets_is_named_with_its_line(tmp_path):
     for content, parts in (
-        ("a\tN\nb\n", ["line 2", "'b' is malformed"]),
+        ("a\tN\nb\n", ["line 2", "expected a token", "got 'b'"]),
         ("\tN\n", ["line 1", "expected a token"]),
         ("a\tN\n\nb\tQ\n", ["line 3", "'b\\tQ'", "N O ^ S Z V"]),
         ("a\tN\tx\n", ["line 1", "'a\\tN\\tx'"]),
         ("a\tN\r\r\n", ["line 1", "'a\\tN\\r'"]),
-        ("", ["empty", "a token, a tab and its tag"]),
-        ("\n \n\n", ["empty"]),
-        ("a\tN\nü\tN\n".encode("latin-1"), ["line 2", "not UTF-8"]),
-        ("a\tN\n".encode("utf-16"), ["line 1", "not UTF-8"]),
-        (PACKED[:-9], ["damaged", "fetch it again"]),
+        ("", ["an empty file", "a token, a tab and its tag"]),
+        ("\n \n\n", ["an empty file"]),
+        ("a\tN\nü\tN\n".encode("latin-1"), ["line 2", "expected UTF-8"]),
+        ("a\tN\n".encode("utf-16"), ["line 1", "expected UTF-8"]),
+        (PACKED[:-9], ["damaged", "Fetch it again"]),
         (PACKED[:-8] + bytes(8), ["damaged", "CRC"]),
         (b"\x1f\x8b", ["damaged"]),
     ):

@@ -46,15 +46,15 @@ def test_the_first_of_two_lines_of_a_word_counts(tmp_path):
 
 def test_damaged_clusters_are_named_with_their_line(tmp_path):
     for content, parts in (
-        ("00\ti\t1\n012\tlike\t1\n", ["line 2", "is no cluster", "1 to 16 bits"]),
-        ("00000000000000000\ti\t1\n", ["line 1", "is no cluster"]),
-        ("\ti\t1\n", ["line 1", "is no cluster"]),
-        ("0\t\t1\n", ["line 1", "is no cluster"]),
-        ("0\ti\tmany\n", ["line 1", "is no cluster"]),
-        ("i 0.1 0.2\n", ["line 1", "is no cluster", "data.vectors"]),
+        ("00\ti\t1\n012\tlike\t1\n", ["line 2", "expected a path of 1 to 16 bits"]),
+        ("00000000000000000\ti\t1\n", ["line 1", "expected a path of 1 to 16 bits"]),
+        ("\ti\t1\n", ["line 1", "expected a path of 1 to 16 bits"]),
+        ("0\t\t1\n", ["line 1", "expected a path of 1 to 16 bits"]),
+        ("0\ti\tmany\n", ["line 1", "expected a path of 1 to 16 bits"]),
+        ("i 0.1 0.2\n", ["line 1", "expected a path of 1 to 16 bits", "data.vectors"]),
         ("0\tother\t1\n", ["none of the 2 words"]),
         ("", ["is empty"]),
-        (b"0\ti\t1\n0\t\xff\t1\n", ["line 2", "not UTF-8"]),
+        (b"0\ti\t1\n0\t\xff\t1\n", ["line 2", "expected UTF-8"]),
     ):
         path = file_of(tmp_path, content)
         message = refusal(read_clusters, path, {"i", "like"})
@@ -112,20 +112,20 @@ def test_other_files_give_zeros_and_their_mean_and_it_is_said_once(tmp_path, cap
 
 def test_damaged_vectors_are_named_with_their_line(tmp_path):
     for content, parts in (
-        ("i 1 2\nlike 1\n", ["line 2: 'like 1'", "2 numbers"]),
-        ("i 1 2\nlike 1 x\n", ["line 2: 'like 1 x' is malformed"]),
+        ("i 1 2\nlike 1\n", ["line 2: expected a word and 2 numbers", "got 'like 1'"]),
+        ("i 1 2\nlike 1 x\n", ["line 2: expected a word and 2 numbers", "got 'like 1 x'"]),
         ("i 1 2\nlike\n", ["line 2"]),
         ("i\n", ["line 1", "a word and 1 numbers"]),
         ("i 1 nan\n", ["line 1"]),
         ("i 1 1\nother 1 -inf\n", ["line 2", "finite"]),
         ("i 1 1e39\n", ["line 1"]),
         ("2 3\ni 1 2\nlike 1 2\n", ["line 2", "3 numbers"]),
-        ("3 2\ni 1 2\nlike 1 2\n", ["header says 3 words", "has 2"]),
-        ("1 2\ni 1 2\nlike 1 2\n", ["header says 1 words", "has 2"]),
-        ("0 2\n", ["empty or holds none"]),
-        ("", ["empty or holds none"]),
+        ("3 2\ni 1 2\nlike 1 2\n", ["expected 3 words, as in its header, got 2"]),
+        ("1 2\ni 1 2\nlike 1 2\n", ["expected 1 words, as in its header, got 2"]),
+        ("0 2\n", ["empty or has none"]),
+        ("", ["empty or has none"]),
         ("other 1 2\n", ["none of the 2 words"]),
-        (b"i 1 2\n\xff 1 2\n", ["line 2", "not UTF-8"]),
+        (b"i 1 2\n\xff 1 2\n", ["line 2", "expected UTF-8"]),
         (gzip.compress(b"i 1 2\n" * 99, mtime=0)[:-12], ["damaged"]),
     ):
         path = file_of(tmp_path, content)

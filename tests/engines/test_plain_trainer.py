@@ -209,7 +209,7 @@ def test_what_cannot_be_tested_is_one_line(here, monkeypatch):
     with pytest.raises(ActlabError, match=message):
         plain(here, TestEveryEpoch(), workers=0, module=here.ReplacedForTest)
     monkeypatch.setattr(here.RandomData, "test_dataloader", pl.LightningDataModule.test_dataloader)
-    message = "TestEveryEpoch needs a test set, but RandomData has no test_dataloader"
+    message = "TestEveryEpoch requires a test set, but RandomData has no test_dataloader"
     with pytest.raises(ActlabError, match=message):
         plain(here, TestEveryEpoch(), workers=0)
 

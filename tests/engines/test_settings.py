@@ -41,7 +41,9 @@ def test_processes_are_for_long_studies(monkeypatch, tmp_path):
     assert settings.decide(tmp_path, 9, 1, 3, True).jobs == 3
     assert settings.decide(tmp_path, 9, LONG, 3, False).jobs == 1
     assert settings.decide(tmp_path, 9, LONG, 0, True).jobs == 0
-    with pytest.raises(ActlabError, match="--jobs -1: give a whole number from 1, or 0"):
+    with pytest.raises(
+        ActlabError, match=r"--jobs: expected 0 \(.*\) or a positive whole number, got -1"
+    ):
         settings.check_jobs(-1)
 
 

@@ -385,4 +385,4 @@ def check_best(root, run, name, said):
     best = math.ceil(values["epoch"].iloc[values["value"].argmin()])
     probed = pd.read_parquet(root / run.id / "probes")
     assert set(probed["epoch"]) <= {best}
-    assert len(probed) or f"{run.id} kept no checkpoint 'best'" in said
+    assert len(probed) or f"{run.id} has no checkpoint 'best'" in said

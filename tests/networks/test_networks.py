@@ -124,31 +124,35 @@ def test_the_memory_order_changes_speed_alone(network):
 @pytest.mark.parametrize(
     ("network", "options", "message"),
     [
-        (ConvStacks, {"dropout": [0.1]}, "1 dropouts for 6 stacks"),
-        (ConvStacks, {"input_shape": (3, 128, 128)}, "maps of 2×2 after the last stack"),
-        (GPT, {"heads": 5}, "width 64 of a GPT with 5 heads"),
+        (ConvStacks, {"dropout": [0.1]}, "dropout: expected 6 numbers, one per stack, got 1"),
+        (
+            ConvStacks,
+            {"input_shape": (3, 128, 128)},
+            "a feature map of 1×1 after the last stack, got 2×2",
+        ),
+        (GPT, {"heads": 5}, r"width: expected a multiple of heads \(5\), at least 8, got 64"),
         (
             GPT,
             {"width": 6},
-            "width 6 of a GPT with 2 heads: give a multiple of the heads, at least 8",
+            r"width: expected a multiple of heads \(2\), at least 8, got 6",
         ),
         (
             GPT,
             {"input_shape": (3, 32, 32)},
-            r"takes tokens \(T,\), not samples of shape \(3, 32, 32\)",
+            r"input_shape: expected tokens \(T,\), got \(3, 32, 32\)",
         ),
         (GPT, {"init": "he"}, "init: expected .* or 'fan_in', got 'he'"),
         (
             PyramidNet,
             {"stacks": [[1, 4]]},
-            r"stack \[1, 4\]: give layers, units and receptive field",
+            r"expected layers, units and receptive field .*, got \[1, 4\]",
         ),
-        (PyramidNet, {"input_shape": (2, 4, 24)}, r"\(2, 4, 24\) is too small for 4 stacks"),
+        (PyramidNet, {"input_shape": (2, 4, 24)}, r"a larger input for 4 stacks, got \(2, 4, 24\)"),
+        *((ResNet, {"depth": n}, rf"depth: expected 2 \+ 6n, .*, got {n}") for n in (2, 18, 21)),
         *(
-            (ResNet, {"depth": n}, rf"depth {n} of a residual network: give 2 \+ 6n")
-            for n in (2, 18, 21)
+            (WideResNet, {"depth": depth}, rf"depth: expected 4 \+ 6n, .*, got {depth}")
+            for depth in (4, 12)
         ),
-        *((WideResNet, {"depth": depth}, r"4 \+ 6n") for depth in (4, 12)),
         (WideResNet, {"block": "papers"}, "did you mean 'paper'"),
         (CoordinateMLP, {"hidden": ()}, "CoordinateMLP: hidden: expected"),
         (CoordinateMLP, {"gain": 0.0}, "CoordinateMLP: gain: expected"),

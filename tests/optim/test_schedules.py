@@ -66,7 +66,9 @@ def test_a_scheduler_moves_every_setting():
 
 def test_a_setting_that_the_optimiser_lacks_is_rejected():
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
-    with pytest.raises(ActlabError, match="SGD has no 'beta1'"):
+    with pytest.raises(
+        ActlabError, match=r"schedules\.beta1: expected an optimizer with 'beta1', got SGD"
+    ):
         Scheduler(optimizer, [{"beta1": Linear(1, 2)}], [0])
     with pytest.raises(ActlabError, match="did you mean 'lr'"):
         Scheduler(optimizer, [{"lrr": Linear(1, 2)}], [0])
@@ -205,31 +207,31 @@ def test_equal_schedules_and_compositions_are_equal():
     [
         (
             lambda: Warmup(0),
-            "length 0 of a schedule: give a whole number of epochs or updates, at least 1",
+            "length of a schedule: expected a whole number of epochs or updates from 1, .* got 0",
         ),
-        (lambda: Warmup(1.0), "length 1.0 .* share of the training between 0 and 1"),
+        (lambda: Warmup(1.0), "share of the training between 0 and 1, .* got 1.0"),
         (lambda: Warmup(3, start=1.0), "Warmup: start: expected a number less than 1, got 1.0"),
         (
             lambda: Warmup(3, then=Plateau()),
-            "Plateau follows a metric .* give Cosine, Linear or Steps",
+            "expected Cosine, Linear or Steps, got Plateau, which follows a metric",
         ),
         (
             lambda: Warmup(3, then=Linear()),
-            "by update, then Linear by epoch: give both the same 'by'",
+            r"a schedule by update, .* got Linear by epoch\. Set the same 'by'",
         ),
-        (lambda: Cosine(-0.1), "length -0.1"),
+        (lambda: Cosine(-0.1), "length of a schedule: .* got -0.1"),
         (
             lambda: Cosine(math.nan),
             "Cosine: length: expected a whole number or a finite number, got nan",
         ),
         (lambda: Linear(3, 0.5), "both as whole numbers or both as shares"),
-        (lambda: Linear(0.6, 0.5), "'end' above 'start'"),
-        (lambda: Steps({0.5: 0.1, 3: 0.01}), "whole numbers only, or shares of the training only"),
-        (lambda: Steps({1.5: 0.1}), "step 1.5"),
-        (lambda: Steps({"x": 0.1}), "step 'x'"),  # type: ignore[dict-item]
+        (lambda: Linear(0.6, 0.5), "a 'start' from 0 and a larger 'end'"),
+        (lambda: Steps({0.5: 0.1, 3: 0.01}), "only whole numbers or only shares of the training"),
+        (lambda: Steps({1.5: 0.1}), "step of a schedule: .* got 1.5"),
+        (lambda: Steps({"x": 0.1}), "step of a schedule: .* got 'x'"),  # type: ignore[dict-item]
         (lambda: Cosine().factor(3), "depends on the training"),
-        (lambda: Linear(5, 5), "'end' above 'start'"),
-        (lambda: Cosine(0), "length 0"),
+        (lambda: Linear(5, 5), "a 'start' from 0 and a larger 'end'"),
+        (lambda: Cosine(0), "length of a schedule: .* got 0"),
         (lambda: Steps({}), "increasing"),
         (lambda: Steps({3: 1.0, 2: 0.5}), "increasing"),
         (lambda: Plateau(shrink=1.5), "Plateau: shrink: expected a number less than 1, got 1.5"),
@@ -293,12 +295,12 @@ def test_a_share_by_epoch_is_of_max_epochs(tmp_path):
 def test_a_training_without_end_has_no_shares(tmp_path, by):
     options = {"max_epochs": -1, "max_steps": 4 if by == "epoch" else -1}
     remedy = (
-        "set trainer.max_epochs, or"
+        "Set trainer.max_epochs, or"
         if by == "epoch"
-        else "set trainer.max_steps or trainer.max_epochs, or"
+        else "Set trainer.max_steps or trainer.max_epochs, or"
     )
     with pytest.raises(
-        ActlabError, match=f"without a number of {by}s: {remedy} give its lengths as whole"
+        ActlabError, match=f"requires a number of {by}s. {remedy} use whole numbers of {by}s"
     ):
         fitted(frames(Cosine(by=by)), Frames(), tmp_path, **options)
 

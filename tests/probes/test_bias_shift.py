@@ -274,7 +274,7 @@ def test_of_what_it_cannot_be_measured():
         ActlabError, match="samples: expected a number greater than or equal to 2, got 1"
     ):
         bias_shift.BiasShift(1)
-    with pytest.raises(ActlabError, match=r"layers \[1, 2\] of bias shift"):
+    with pytest.raises(ActlabError, match=r"layers of bias shift: .* got \[1, 2\]"):
         bias_shift.BiasShift(layers=[1, 2])
 
 
@@ -301,7 +301,7 @@ def test_layers_that_act_on_more_than_a_row_a_sample_have_no_k(last, asked):
         optimizer=torch.optim.SGD,
     )
     batch = torch.zeros(4, 5, 3), torch.zeros(4, dtype=torch.int64)
-    with pytest.raises(ActlabError, match=f"requires .*{asked}"):
+    with pytest.raises(ActlabError, match=f"expected .*{asked}"):
         bias_shift.layers_of(task, batch)
 
 
@@ -309,6 +309,6 @@ def test_layers_that_a_network_lacks_are_named(trained, layers):
     task, batch = trained
     assert list(bias_shift.layers_of(task, batch, [3])) == [3]
     with pytest.raises(
-        ActlabError, match=r"layers \[4, 9\] of bias shift: the network has 3 hidden layers"
+        ActlabError, match=r"expected numbers up to 3, the last hidden layer, got \[4, 9\]"
     ):
         bias_shift.layers_of(task, batch, [2, 4, 9])

@@ -235,7 +235,7 @@ def test_blocks_use_the_statistics_of_the_batch():
         ),
         (
             lambda: measured(BlockGradients(), task_of(mlp), DATA),
-            "require a network with 'blocks', not MLP",
+            "expected a network with 'blocks', got MLP",
         ),
     ],
 )
@@ -255,5 +255,5 @@ def test_net_inputs_of_images_are_rejected():
         optimizer=torch.optim.SGD,
     )
     data = Data(torch.zeros(8, 1, 6, 6), torch.zeros(8, dtype=torch.int64))
-    with pytest.raises(ActlabError, match=r"one row per sample, \(B, U\), not \(8, 2, 4, 4\)"):
+    with pytest.raises(ActlabError, match=r"one row per sample, \(B, U\), got \(8, 2, 4, 4\)"):
         measured(NetInputs(), task, data)

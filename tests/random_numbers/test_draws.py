@@ -212,7 +212,7 @@ def test_integers_reach_both_ends(monkeypatch):
 
 @pytest.mark.parametrize("high", [0, -3, 2**31 + 1])
 def test_impossible_integers_are_refused(high):
-    with pytest.raises(ActlabError, match=f"whole numbers below {high}"):
+    with pytest.raises(ActlabError, match=f"whole number from 1 to 2147483648, got {high}"):
         integers_at(position([0]), "crop", high)
 
 

@@ -242,6 +242,6 @@ def test_more_panels_than_a_column_holds_are_in_pairs(written):
         assert drawn.axes[0].get_subplotspec().get_gridspec().ncols == 2
         assert not misplaced(drawn)
     with pytest.raises(
-        ActlabError, match=r"has 12 panels and would be 1\d\.\d inches high, but a page has 9:"
+        ActlabError, match=r"has 12 panels and would be 1\d\.\d inches high, but a page has 9\. Use"
     ):
         figures.figure_of(loaded, type(plot)(plot.name, plot.panels * 3, ""), paper)

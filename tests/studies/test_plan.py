@@ -506,7 +506,7 @@ def test_what_is_compared_is_the_first_key_that_is_not_tuned(study):
         (
             "set: {model.scheduler: {class_path: torch.optim.lr_scheduler.ReduceLROnPlateau}}",
             (
-                r"^model\.scheduler ReduceLROnPlateau: .* give model\.schedules "
+                r"^model\.scheduler: .* got ReduceLROnPlateau\. .* set model\.schedules to "
                 r".*actlab\.optim\.Plateau"
             ),
         ),
@@ -559,10 +559,10 @@ def test_plan_rejects_mistakes_that_would_fail_in_a_run(study, text, message):
         ("overrides", "data=1", "data 1: give a class_path"),
         ("overrides", "trainer.callbacks=[1]", r"trainer.callbacks \[1\]"),
         ("overrides", "trainer.callbacks=[null]", r"trainer.callbacks \[None\]"),
-        ("overrides", "model.activation={name: relu, 1: 2}", "an activation is a name"),
+        ("overrides", "model.activation={name: relu, 1: 2}", "activation: expected a name"),
         ("overrides", "model.activation=~no-one/x.py:Unit", "not a valid path"),
-        *(("activations", {"name": name}, "an activation is a name") for name in (1, None)),
-        ("activations", {"name": [], "alpha": 1}, "an activation is a name"),
+        *(("activations", {"name": name}, "activation: expected a name") for name in (1, None)),
+        ("activations", {"name": [], "alpha": 1}, "activation: expected a name"),
         ("activations", "~no-one/x.py:Unit", "not a valid path"),
         ("activations", "glu", "unknown activation 'glu'"),
         ("activations", "./nowhere.py:Unit", r"there is no file '.*/nowhere\.py'"),

@@ -419,7 +419,7 @@ def test_a_probe_names_a_checkpoint_that_was_not_kept(study, tmp_path, kept):
         checkpoint.unlink()
     outcome = study(PROBED + NOISE.replace("at: last", "at: [1]"), "run")
     assert outcome.code == 0, outcome.err
-    assert "kept no checkpoint 'epoch=1'" in outcome.out
+    assert "has no checkpoint 'epoch=1'" in outcome.out
 
 
 @pytest.mark.parametrize(

@@ -261,7 +261,7 @@ def test_a_loss_that_draws_is_seeded_at_each_update(tmp_path):
 def test_a_loss_that_draws_at_some_updates_alone_is_rejected(tmp_path, monkeypatch):
     monkeypatch.setattr(Drawing, "every", 5)
     with pytest.raises(
-        RunError, match="draws random numbers in some updates only: let it draw in each, or"
+        RunError, match=r"draws random numbers in some updates only\. Draw in every update, or"
     ):
         fitted(Drawing(clean_training_loss=False), Frames(), tmp_path)
 

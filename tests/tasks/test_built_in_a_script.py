@@ -68,7 +68,7 @@ def test_what_a_script_gave_as_objects_is_asked_for_by_name(cli, tmp_path):
     task = ClassificationTask(**GIVEN, seed=5)
     path = trained(tmp_path, task)
     with pytest.raises(
-        ActlabError, match=r"pass them, Task\.load_\w+\(…, network=…, optimizer=…\)$"
+        ActlabError, match=r"Pass them: Task\.load_\w+\(…, network=…, optimizer=…\)$"
     ):
         Task.load_from_checkpoint(path)
     for kind in (ClassificationTask, Task):

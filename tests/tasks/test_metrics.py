@@ -222,11 +222,11 @@ def test_what_a_metric_does_not_accept_is_one_line_in_a_fit_and_a_plan(cli, tmp_
 
 def test_a_metric_of_other_classes_or_a_taken_name_is_rejected():
     with pytest.raises(
-        ActlabError, match=r"model\.metrics\.f1\.num_classes 4: the task has 10 classes: give 10"
+        ActlabError, match=r"metrics\.f1\.num_classes: expected 10, as in the task, got 4"
     ):
         ClassificationTask(10, (4,), metrics={"f1": MulticlassF1Score(4)})
     for name in ("error", "a/b", ""):
-        with pytest.raises(ActlabError, match=rf"model\.metrics\.{name}: give the metric a name"):
+        with pytest.raises(ActlabError, match=rf"model\.metrics: expected names .*, got '{name}'"):
             ClassificationTask(10, (4,), metrics={name: MulticlassF1Score(10)})
 
 

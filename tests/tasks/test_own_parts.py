@@ -180,11 +180,11 @@ def test_the_clean_loss_is_that_of_evaluation_for_a_users_own_loss(tmp_path, dro
     [
         (
             {"optimizer": torch.optim.Rprop, "l2": L2(0.1)},
-            "Rprop has no 'weight_decay', which 'l2' requires",
+            "model.l2: expected an optimizer with 'weight_decay', got Rprop",
         ),
         (
             {"optimizer": torch.optim.AdamW, "l2": L2(0.1, half=False)},
-            "model.l2.half is false, but AdamW decouples weight decay",
+            "model.l2.half: expected true for AdamW, which decouples weight decay",
         ),
         (
             {"optimizer": partial(torch.optim.AdamW, weight_decay=0.2), "l2": L2(0.1)},
@@ -195,7 +195,7 @@ def test_the_clean_loss_is_that_of_evaluation_for_a_users_own_loss(tmp_path, dro
                 "optimizer": partial(torch.optim.SGD, lr=0.1),
                 "schedules": {"momentum": Steps({1: 0.5})},
             },
-            "momentum is 0: a schedule multiplies it",
+            "schedules.momentum: expected a start value above 0, .* multiplies, got 0",
         ),
         (
             {"optimizer": partial(torch.optim.SGD, lr=-1.0)},
@@ -225,7 +225,9 @@ def test_batches_of_unequal_size_are_not_accumulated(tmp_path):
     trainer, task, data = experiments.build(config, default_root_dir=str(tmp_path))
     tasks: list[Any] = [experiments.build(config).task for _ in range(2)]
     for subject in (task, StackedTask(tasks)):
-        with pytest.raises(ActlabError, match="2: the batches of FrameTask differ in size"):
+        with pytest.raises(
+            ActlabError, match="expected 1 for FrameTask, whose batches differ in size, got 2"
+        ):
             trainer.fit(subject, datamodule=data)
 
 

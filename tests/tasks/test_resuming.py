@@ -83,7 +83,7 @@ def test_a_checkpoint_between_two_states(tmp_path, hook, options, reason):
     path = tmp_path / "within.ckpt"
     trained(tmp_path, Save(path, hook), **options)
     with pytest.raises(
-        ActlabError, match=rf"within an epoch, after \d batches, .*{reason}.*: give"
+        ActlabError, match=rf"within an epoch, after \d batches, .*{reason}.*\. Use a"
     ):
         trained(tmp_path, **options, resumed=path)
 
@@ -145,7 +145,7 @@ def test_two_devices_resume_at_any_batch(tmp_path, interval):
         check_equal(resumed, straight)
         rest = lines[lines.index(path.name) + 1 :]
         assert lines_in(folder) == [line for line in rest if not isinstance(line, str)]
-    with pytest.raises(ActlabError, match="after 2 batches, on 2 devices, not 1: give"):
+    with pytest.raises(ActlabError, match=r"after 2 batches, on 2 devices, not 1\. Use"):
         trained(tmp_path, enable_checkpointing=False, resumed=path, limit_train_batches=3)
 
 
@@ -198,7 +198,9 @@ def test_every_optimiser_resumes_but_not_from_an_empty_state(tmp_path, kind, opt
     checkpoint["optimizer_states"][0]["state"] = {}
     torch.save(checkpoint, path)
     if has_state:
-        with pytest.raises(DamagedError, match=r"has no optimizer_states\.0\.state\.0: give"):
+        with pytest.raises(
+            DamagedError, match=r"has no optimizer_states\.0\.state\.0: use another"
+        ):
             trained(tmp_path, resumed=path, enable_checkpointing=False, task=make(), **single)
 
 

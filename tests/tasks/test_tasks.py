@@ -337,7 +337,7 @@ def test_batch_norm_over_parts_of_a_batch_is_refused():
         check_devices(trainer, network)
     check_devices(apart, network[:1])
     with pytest.raises(
-        ActlabError, match=r"batch norm on 2 devices.*set trainer\.sync_batchnorm true"
+        ActlabError, match=r"batch norm on 2 devices.*set trainer\.sync_batchnorm to true"
     ):
         check_devices(apart, network)
 
@@ -362,4 +362,4 @@ def test_a_schedule_of_dropout_on_a_network_without_it_is_rejected(cli, tmp_path
     words += ["--trainer.logger", "false", "--model.schedules", f"{{dropout: {steps}}}"]
     code, _, err = cli("fit", *words, "--model.network.dropout", "0")
     assert (code, err.count("\n")) == (2, 1)
-    assert "the network has no 'dropout' that a schedule could change" in err
+    assert "model.schedules.dropout: expected a network with 'dropout', got none" in err

@@ -46,7 +46,7 @@ def test_padding_has_no_weight():
 @pytest.mark.parametrize("top", [0, 11])
 def test_an_impossible_number_is_refused(top):
     with pytest.raises(
-        ActlabError, match=f"model.top {top}: give a number of classes from 1 to 10"
+        ActlabError, match=f"model.top: expected a number of classes from 1 to 10, got {top}"
     ):
         task(top)
 

@@ -25,7 +25,7 @@ def test_targets_of_another_shape_are_rejected(targets):
 def test_a_label_that_is_no_class_is_rejected(label):
     task, labels = ClassificationTask(4, (3,), "relu"), torch.tensor([0, 3, label])
     words = (
-        f"a batch has the label {label}, but the classes are 0 to 3: .*-100 in an "
+        f"labels of a batch: expected classes from 0 to 3, got {label}. .*-100 in an "
         "actlab.tasks.FrameTask"
     )
     with pytest.raises(RunError, match=words):
@@ -41,7 +41,7 @@ def test_a_label_is_checked_before_its_batch_goes_to_a_gpu(label, tmp_path):
     task.on_before_batch_transfer((torch.zeros(3, 3), labels), 0)  # a loss on a CPU checks it
     task.to("meta")
     with pytest.raises(
-        RunError, match=f"a batch has the label {label}, but the classes are 0 to 3"
+        RunError, match=f"labels of a batch: expected classes from 0 to 3, got {label}"
     ):
         task.on_before_batch_transfer({"x": torch.zeros(3, 3), "y": labels}, 0)
     frames.on_before_batch_transfer((torch.zeros(2, 3), torch.tensor([0, -100])), 0)

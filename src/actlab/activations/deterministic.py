@@ -174,7 +174,8 @@ def gelu(
 
     if not learnt and (channels is not None or per_channel):
         raise ActlabError(
-            "'channels' and 'per_channel' of gelu need 'learnable': true, mu or sigma"
+            "parameter 'learnable' of gelu: expected true, mu or sigma with 'channels' or "
+            "'per_channel', got false"
         )
     if not learnt and (mu, sigma) == (0, 1):
         return nn.GELU()

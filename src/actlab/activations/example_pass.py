@@ -138,8 +138,8 @@ def _outputs(model: nn.Module, example: Any) -> Any:
             return model(*arguments)
     except Exception as error:  # the user's model may raise anything
         raise ActlabError(
-            f"the model cannot be run on the example: {described(error)}. Give an input of the "
-            "model, or a tuple of its positional arguments"
+            f"the model cannot be run on the example: {described(error)}. Pass an input of the "
+            "model, or a tuple of its positional arguments."
         ) from error
 
 
@@ -178,8 +178,8 @@ def check_in_place(model: nn.Module, sites: Mapping[str, nn.Module], example: An
             read = [path for path in sites if is_read([path])] or [*sites]
             raise ActlabError(
                 f"{', '.join(read)}: the model also reads the input that the activation changes in "
-                "place, or does not take its result, so another activation would make another "
-                "model. Write x = self.act(x) in its forward, with a copy of x for all else"
+                "place, or ignores its result, so a replacement would change the model. Write "
+                "x = self.act(x) in its forward, and use a copy of x elsewhere."
             )
     return bool(expected)
 

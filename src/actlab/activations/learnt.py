@@ -28,7 +28,8 @@ class GELU(nn.Module):
         super().__init__()
         if not sigma > 0:
             raise ActlabError(
-                f"parameter 'sigma' of gelu must be positive, not {sigma}; relu is its limit at 0"
+                f"parameter 'sigma' of gelu: expected a positive number, got {sigma}. For the "
+                "limit at 0, use relu."
             )
 
         # Fixed and initial values
@@ -89,8 +90,7 @@ def per_channel_or_shared(
     # Two ways to state one number exclude each other
     if channels is not None and (per_channel or channels < 1):
         raise ActlabError(
-            f"parameter 'channels' of {name} must be positive and cannot be combined with "
-            f"'per_channel', which takes the number from the network; got channels: {channels}, "
-            f"per_channel: {str(per_channel).lower()}"
+            f"parameter 'channels' of {name}: expected a positive number without 'per_channel', "
+            f"got channels: {channels}, per_channel: {str(per_channel).lower()}"
         )
     return build if per_channel else build(channels or 1)

@@ -116,7 +116,7 @@ def resolve(spec: Spec) -> Any:
     except AttributeError:
         public = {name: value for name, value in vars(module).items() if not name.startswith("_")}
         callables = [name for name, value in public.items() if callable(value)]
-        raise unknown(f"attribute of {spec.source}", spec.name, callables) from None
+        raise unknown(f"name in {spec.source}", spec.name, callables) from None
 
 
 def _import_module(source: str) -> types.ModuleType:
@@ -124,7 +124,7 @@ def _import_module(source: str) -> types.ModuleType:
         with importing(source):
             return importlib.import_module(source)
     except Exception as error:  # a third-party module may raise anything on import
-        remedy = "Install it, or write ./file.py:Name for your own file."
+        remedy = "Install it, or use ./file.py:Name for your own file."
         raise ActlabError(f"cannot import {source!r}: {described(error)}. {remedy}") from error
 
 
@@ -178,14 +178,15 @@ def builder(spec: Spec, target: Any) -> Builder:
     # One instance at several sites would share its parameters
     if isinstance(target, nn.Module):
         raise ActlabError(
-            f"{spec.path} is an instance of {type(target).__name__}, which layers cannot share; "
-            "name its class, or a function that returns a new one"
+            f"{spec.path}: expected a class or a function, got an instance of "
+            f"{type(target).__name__}, which layers cannot share. Use its class, or a function "
+            "that returns a new instance."
         )
     is_class = isinstance(target, type) and not issubclass(target, torch.autograd.Function)
     if not callable(target) or (is_class and not issubclass(target, nn.Module)):
-        description = "a class" if is_class else f"of type {type(target).__name__}"
+        description = "another class" if is_class else type(target).__name__
         raise ActlabError(
-            f"{spec.path} is {description}, neither an nn.Module class nor a function"
+            f"{spec.path}: expected a class of nn.Module or a function, got {description}"
         )
     # A run's task is copied, and so are its activations
     if isinstance(target, torch.jit.ScriptFunction):
@@ -260,8 +261,8 @@ class Builder(NamedTuple):
             names = ", ".join(map(repr, self.unset))
             example = f"{{name: {spec.path}, {self.unset[0]}: …}}"
             raise ActlabError(
-                f"{spec.path} needs a value for {names}; write {example}, with {WIDTH} for the "
-                "number of features at each site"
+                f"{spec.path}: expected a value for {names}, got none. Use {example}, with {WIDTH} "
+                "for the number of features at each site."
             )
         try:
             activation = _call(spec, self.call, params | self._site_widths(self.widths))
@@ -277,7 +278,9 @@ class Builder(NamedTuple):
             return activation
         if callable(activation):
             return builder(Spec(spec.source, spec.name), activation).build()
-        raise ActlabError(f"{spec.path} returned {type(activation).__name__}, not an nn.Module")
+        raise ActlabError(
+            f"{spec.path}: expected an nn.Module as result, got {type(activation).__name__}"
+        )
 
     def _site_widths(self, names: list[str]) -> dict[str, int]:
         """Return the width of the `site` for each of some parameters."""
@@ -295,9 +298,9 @@ def _site_width(spec: Spec, name: str) -> int:
     width = _width.get()
     if width is None:
         raise WidthError(
-            f"{spec.path} needs the number of features at its site for {name!r}: call act(width) "
-            "in the network, example=INPUT in actlab.replace, or give a value, as in "
-            f"{{name: {spec.path}, {name}: 64}}"
+            f"{spec.path}: expected the number of features at its site for {name!r}, got none. "
+            "Call act(width) in the network, pass example=INPUT to actlab.replace, or set a value, "
+            f"as in {{name: {spec.path}, {name}: 64}}."
         )
     return width
 
@@ -334,7 +337,7 @@ def _check_params(
     at_width = []
     for name, value in spec.params.items():
         if name not in keywords and not accepts_any:
-            remedy = "" if keywords else f"{spec.path} takes none."
+            remedy = "" if keywords else f"{spec.path} accepts none."
             raise unknown(f"parameter of {spec.path}", name, keywords, remedy)
         if not isinstance(value, str) or _accepts_text(hints.get(name), value):
             continue
@@ -402,8 +405,7 @@ def _wrap_function(spec: Spec, target: Any, params: Mapping[str, Any]) -> nn.Mod
         if isinstance(y, Tensor):
             result = f"a tensor of shape {tuple(y.shape)}"
         fault = ActlabError(
-            f"{spec.path}, given a {shape} tensor, returned {result}, not a {shape} tensor; return "
-            "a tensor of the input's shape"
+            f"{spec.path}: expected a tensor of the input's shape {shape} as result, got {result}"
         )
         faults.append(fault)
     raise faults[0]

@@ -96,7 +96,7 @@ def register(
         reason = "contains a colon, which marks importable names"
     if reason:
         raise ActlabError(
-            f"cannot register an activation as {name!r}: the name {reason}; choose another"
+            f"cannot register an activation as {name!r}: the name {reason}. Use another name."
         )
 
     def add(target: _Target) -> _Target:
@@ -127,8 +127,8 @@ def entry(name: str) -> Entry:
     """
     if name.endswith(".py"):
         raise ActlabError(
-            f"activation {name!r} is a file: add the class or function in it, as in "
-            f"{name}:MyActivation"
+            f"activation: expected FILE:NAME, got the file {name!r}. Add the class or function in "
+            f"it, as in {name}:MyActivation."
         )
     if name in _ENTRIES:
         return _ENTRIES[name]
@@ -137,7 +137,7 @@ def entry(name: str) -> Entry:
     torch_names = {kind.lower(): f"torch.nn:{kind}" for kind in nn.modules.activation.__all__}
     spelling = name.lower().replace("_", "")
     example = torch_names.get(spelling, "package.module:Name or ./file.py:Name")
-    remedy = f"Or use an importable name: {example}."
+    remedy = f"You can also use an importable name: {example}."
     raise unknown(
         "activation", name, _ENTRIES, remedy, synonyms=_SYNONYMS, command="actlab activations"
     )

@@ -108,8 +108,8 @@ def replace(
     for part in model.modules():
         if any(isinstance(value, Stream | MemberStream) for value in vars(part).values()):
             raise ActlabError(
-                "this model is a task of actlab or part of one, whose random numbers are bound to "
-                "its activations: set model.activation in its config instead"
+                "this model is a task of actlab or part of a task, whose random numbers depend on "
+                "its activations. Set model.activation in its config instead."
             )
     with _functions_as_modules(model):
         return _replaced(model, old, new, example)
@@ -131,7 +131,7 @@ def _replaced(model: nn.Module, old: Activation, new: Activation, example: Any) 
         raise _no_match(model, kind, calls)
     if "" in sites:
         raise ActlabError(
-            f"the model is itself a {kind.__name__}: take actlab.create(NAME) in its place"
+            f"the model is itself a {kind.__name__}. Use actlab.create(NAME) instead."
         )
 
     # False also for a model without output tensors, in which a change of inputs cannot be seen.
@@ -375,8 +375,8 @@ def _warn_in_place(sites: Mapping[str, nn.Module]) -> None:
     if in_place:
         warnings.warn(
             f"{', '.join(in_place)}: replaced activations change their input in place. If the "
-            "model reads this input elsewhere, or does not take the result, it is another model "
-            "now: pass example=INPUT, which checks that",
+            "model reads this input elsewhere, or ignores the result, the replacement changes the "
+            "model. Pass example=INPUT to check this.",
             stacklevel=2,
         )
 
@@ -396,9 +396,8 @@ def _no_match(
     # The model calls the activation as a function.
     if calls:
         return ActlabError(
-            f"the model has no matching {kind.__name__} module; its functional calls are code, "
-            f"which cannot be replaced: {_listed(calls)}. Write them as modules, such as "
-            "self.act = act_layer()"
+            f"the model has no matching {kind.__name__} module, and its functional calls cannot be "
+            f"replaced: {_listed(calls)}. Write them as modules, such as self.act = act_layer()."
         )
 
     # The model has other activations.
@@ -408,10 +407,10 @@ def _no_match(
     listed = ", ".join(counted) or "none"
     hint = ""
     if calls is None:
-        hint = ", or example=INPUT, which finds functional calls"
+        hint = ", or pass example=INPUT to find functional calls"
     return ActlabError(
         f"the model has no matching {kind.__name__} module. Its activation modules, and how often: "
-        f"{listed}. Give the registered name or class of one of these{hint}"
+        f"{listed}. Use the registered name or class of one of these{hint}."
     )
 
 

@@ -134,7 +134,7 @@ class SOI(nn.Module):
     def __init__(self, cdf: Distribution = "normal", mu: float = 0.0, sigma: float = 1.0) -> None:
         super().__init__()
         if not sigma > 0:
-            raise ActlabError(f"parameter 'sigma' of soi must be positive, not {sigma}")
+            raise ActlabError(f"parameter 'sigma' of soi: expected a positive number, got {sigma}")
         self.cdf = cdf
         self.mu = mu
         self.sigma = sigma
@@ -236,7 +236,7 @@ class RReLU(nn.Module):
         super().__init__()
         if lower > upper:
             raise ActlabError(
-                f"parameter 'lower' of rrelu must not exceed 'upper': {lower} > {upper}"
+                f"parameter 'lower' of rrelu: expected at most 'upper' ({upper}), got {lower}"
             )
         self.lower = lower
         self.upper = upper

@@ -64,7 +64,7 @@ class SeedEveryEpoch(Callback):
         loaders = loop._combined_loader.flattened
         if any(getattr(loader, "persistent_workers", False) for loader in loaders):
             print(
-                "note: no resume restores the random numbers of persistent workers: give "
-                "persistent_workers=False for those of a training without a stop",
+                "note: no resume restores the random numbers of persistent workers. Set "
+                "persistent_workers=False for the numbers of a training without a stop.",
                 flush=True,
             )

@@ -54,9 +54,9 @@ class TestEveryEpoch(Callback):
         is_tested = stage == "fit" and is_overridden("test_step", pl_module)
         if is_tested and not is_overridden("test_dataloader", data):
             raise ActlabError(
-                f"TestEveryEpoch needs a test set, but {type(data).__name__} has no "
-                "test_dataloader: define it, or leave actlab.callbacks.TestEveryEpoch out of "
-                "trainer.callbacks"
+                f"TestEveryEpoch requires a test set, but {type(data).__name__} has no "
+                "test_dataloader. Define it, or remove actlab.callbacks.TestEveryEpoch from "
+                "trainer.callbacks."
             )
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -125,8 +125,8 @@ class TestEveryEpoch(Callback):
             if id(parameter) not in before:
                 raise ActlabError(
                     f"TestEveryEpoch: setup('test') of {type(module).__name__} replaces the "
-                    f"parameter {name}, which is in training: create parameters in __init__, or "
-                    "only where stage is 'fit'"
+                    f"parameter {name}, which is in training. Create parameters in __init__, or "
+                    "only if stage is 'fit'."
                 )
 
 

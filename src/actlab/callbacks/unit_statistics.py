@@ -108,8 +108,8 @@ def _training_samples(trainer: Trainer) -> Any:
     if not hasattr(samples, "__getitems__"):
         raise ActlabError(
             "unit statistics require training samples by index, which "
-            f"{type(data).__name__} lacks: its 'train' must be an actlab dataset "
-            "(`actlab.datamodules.base.Samples`)"
+            f"{type(data).__name__} lacks. Use an actlab dataset as its 'train' "
+            "(`actlab.datamodules.base.Samples`)."
         )
     return samples
 

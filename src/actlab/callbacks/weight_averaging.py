@@ -31,6 +31,6 @@ def check_averaging(trainer: Trainer) -> None:
         if isinstance(callback, StochasticWeightAveraging | WeightAveraging):
             raise ActlabError(
                 f"{type(callback).__name__} keeps averaged weights, but the records and "
-                "checkpoints of a study would use the weights in training: leave it out, or "
-                "train with `actlab fit`"
+                "checkpoints of a study would use the weights in training. Remove it, or train "
+                "with `actlab fit`."
             )

@@ -95,7 +95,7 @@ class TensorDataset(Samples):
     def __init__(self, *tensors: Tensor, transform: Transform | None = None) -> None:
         lengths = [len(tensor) for tensor in tensors]
         if len(set(lengths)) != 1:
-            raise ActlabError(f"a dataset needs tensors of one length, not {lengths}")
+            raise ActlabError(f"dataset: expected tensors of equal length, got lengths {lengths}")
 
         self.tensors = tensors
         self.device = tensors[0].device
@@ -252,7 +252,7 @@ class SlicedLoader:
             checked(state, _LoaderState)
         except ValueError as error:
             raise DamagedError(
-                f"the checkpoint's state of the data loader is wrong, {error}: give another file"
+                f"the data loader's state in the checkpoint is damaged ({error}): use another file"
             ) from error
         self.epoch = state["epoch"]
         self.batches = state["batches"]
@@ -291,7 +291,7 @@ class TensorDataModule(pl.LightningDataModule, ABC):
 
     tested_by_steps = True  # `actlab.callbacks.TestEveryEpoch` needs no ``setup("test")``
     sample_replaces_dataset = False  # whether ``sample`` takes the place of ``dataset``
-    absence = "`load` sets train, val and test"  # ends the message about a part without samples
+    absence = "Set train, val and test in `load`."  # ends the message about a part without samples
     counts: Mapping[str, int] = {}  # of the images, sentences or rows in each split of the dataset
     published: Mapping[str, int] = {}  # the same in a complete copy
 
@@ -442,7 +442,7 @@ class TensorDataModule(pl.LightningDataModule, ABC):
             self.setup("fit")
         samples: Samples | None = getattr(self, part)
         if samples is None:
-            raise ActlabError(f"{type(self).__name__} has no {part} samples; {self.absence}")
+            raise ActlabError(f"{type(self).__name__} has no {part} samples. {self.absence}")
         return samples
 
 
@@ -456,7 +456,8 @@ def dataset_or(default: str, dataset: str | None, sample: bool, bundled: str) ->
     """
     if sample and dataset is not None:
         raise ActlabError(
-            f"data.dataset {dataset!r} beside data.sample true has no effect: give one of them"
+            f"data.dataset: expected null with data.sample true, got {dataset!r}. Remove one of "
+            "them."
         )
     if sample:
         return str(resource(f"data/samples/{bundled}"))

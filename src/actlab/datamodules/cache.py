@@ -67,8 +67,8 @@ def writing(folder: Path) -> Iterator[None]:
         yield
     except (OSError, SafetensorError) as error:
         raise ActlabError(
-            f"cannot write the cache {folder} ({one_line(error)}); give another folder by "
-            "data.cache_dir or $ACTLAB_CACHE"
+            f"cannot write the cache {folder} ({one_line(error)}). Set another folder with "
+            "data.cache_dir or $ACTLAB_CACHE."
         ) from error
 
 

@@ -103,6 +103,6 @@ class CIFARDataModule(ImageDataModule):
         expected = CLASSES.get((self.variant, self.label), number)
         if number != expected and number in CLASSES.values():  # else the user's pictures
             raise ActlabError(
-                f"dataset {self.dataset!r} has {number} classes, {self.variant} has {expected}; "
-                f"give the folder or hub id of {self.variant}, or another data.variant"
+                f"data.dataset: expected the {expected} classes of {self.variant}, got {number} "
+                f"in {self.dataset!r}. Use {self.variant}, or set another data.variant."
             )

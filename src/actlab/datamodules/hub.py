@@ -36,8 +36,8 @@ def locate(
     if dataset and path.is_dir():
         if revision is not None:
             raise ActlabError(
-                f"data.revision {revision!r}: the folder {dataset!r} has no revisions; remove the "
-                "setting"
+                f"data.revision: expected null for the folder {dataset!r}, got {revision!r}. "
+                "Remove the setting."
             )
         return path, None
 
@@ -57,11 +57,11 @@ def locate(
         reason = one_line(error)
         if is_cut_off:
             reason = f"{constants.ENDPOINT} does not answer within {PATIENCE:g} s"
-        at_revision = "" if revision is None else f", revision {revision!r},"
+        at_revision = "" if revision is None else f" at revision {revision!r}"
         raise ActlabError(
-            f"dataset {dataset!r}{at_revision} is not a folder and cannot be loaded from the hub "
-            f"({reason}); check the id and the network, give a path that exists, or set "
-            "data.sample to true"
+            "data.dataset: expected a folder or a dataset of the Hugging Face Hub, got "
+            f"{dataset!r}{at_revision} ({reason}). Check the path or id and the network, or set "
+            "data.sample to true."
         ) from error
 
     folder = Path(snapshot)

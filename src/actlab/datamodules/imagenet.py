@@ -96,9 +96,7 @@ class ImageNetDataModule(TensorDataModule):
     ) -> None:
         super().__init__(batch_size, eval_batch_size, seed)
         if not 1 <= crop <= size:
-            raise ActlabError(
-                f"data.crop {crop}: give a number of pixels from 1 to data.size, {size}"
-            )
+            raise ActlabError(f"data.crop: expected 1 to {size} pixels (data.size), got {crop}")
         self.dataset = dataset_or("ILSVRC/imagenet-1k", dataset, sample, "imagenet")
         self.revision = None if sample else revision
         self.val_images = min(val_images, SAMPLE_VAL) if sample else val_images
@@ -141,8 +139,8 @@ class ImageNetDataModule(TensorDataModule):
         numbers = sorted({train.num_classes, validation.num_classes})
         if len(numbers) > 1:
             raise ActlabError(
-                f"the splits of dataset {self.dataset!r} have {numbers[0]} and {numbers[1]} "
-                "classes; both need the same"
+                f"{self.dataset!r}: expected the same classes in each split, got {numbers[0]} and "
+                f"{numbers[1]} classes. Add the missing classes, or use another dataset."
             )
         return _Dataset({"train": train, "validation": validation}, digest, commit)
 
@@ -203,8 +201,8 @@ class ImageNetDataModule(TensorDataModule):
         number = self.val_images
         if not 0 < number < len(validation):
             raise ActlabError(
-                f"data.val_images {number}: {self.dataset} has {len(validation)} validation "
-                "images; give fewer, at least 1"
+                f"data.val_images: expected at least 1 and fewer than the {len(validation)} "
+                f"validation images of {self.dataset}, got {number}"
             )
 
         # Training: random windows

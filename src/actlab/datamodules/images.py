@@ -155,7 +155,7 @@ class ImageDataModule(TensorDataModule):
     """
 
     absence = (
-        "data.test_split is null: use actlab validate, or train again with another data.test_split"
+        "Use actlab validate, or train again with another data.test_split, which is null here."
     )
     sample = False  # whether the dataset is a sample, whose order of classes is not checked
 
@@ -191,18 +191,18 @@ class ImageDataModule(TensorDataModule):
         takes_validation = validation is not None or train_on_all
         if val_split not in (None, AUTO) and takes_validation:
             raise ActlabError(
-                f"data.val_split {val_split!r}: leave out data.validation and data.train_on_all, "
-                "which take training images for validation"
+                "data.val_split: expected auto or null with data.validation or data.train_on_all, "
+                f"got {val_split!r}. Remove one of them."
             )
         if test_split != AUTO and test is not None:
             raise ActlabError(
-                f"data.test_split {test_split!r}: leave out data.test, which takes training images "
-                "for the test"
+                f"data.test_split: expected auto with data.test, got {test_split!r}. Remove one of "
+                "them."
             )
         if isinstance(size, Sequence) and len(size) != 2:
             raise ActlabError(f"data.size: expected a number or [height, width], got {list(size)}")
         if fit == "resize" and size is None:
-            raise ActlabError("data.fit: resize needs the height and width. Set data.size.")
+            raise ActlabError("data.size: expected [height, width] with data.fit resize, got null")
 
         # Where the images are, and how they are decoded and changed.
         self.dataset = dataset
@@ -289,7 +289,7 @@ class ImageDataModule(TensorDataModule):
         # A local folder may have changed while it was read; a commit cannot.
         if not commit and digest_of(folder, train=splits["train"]) != content:
             raise ActlabError(
-                f"{folder} changed while it was read; run again when its files are complete"
+                f"{folder} changed while it was read. Run again when its files are complete."
             )
         return tensors
 
@@ -298,7 +298,8 @@ class ImageDataModule(TensorDataModule):
         side = min(images.tensors["train_images"].shape[2:])
         if self.augmentation.crop >= side:
             raise ActlabError(
-                f"crop {self.augmentation.crop}: give fewer than the {side} pixels of an image"
+                f"data.augmentation.crop: expected fewer than the {side} pixels of an image, got "
+                f"{self.augmentation.crop}"
             )
 
     def setup(self, stage: str) -> None:
@@ -308,9 +309,9 @@ class ImageDataModule(TensorDataModule):
                 monitor = str(getattr(callback, "monitor", None))
                 if monitor.startswith("val/"):
                     raise ActlabError(
-                        f"a checkpoint callback monitors {monitor}, but data.train_on_all is true: "
-                        "the run trains on the validation images; leave out the callback's "
-                        "monitor, or set data.train_on_all to false"
+                        f"a checkpoint callback monitors {monitor}, but data.train_on_all trains "
+                        "on the validation images. Remove the callback's monitor, or set "
+                        "data.train_on_all to false."
                     )
         super().setup(stage)
 
@@ -370,16 +371,16 @@ class ImageDataModule(TensorDataModule):
             rows = draw_from_each_class(labels, available, amount, self.split_seed, key)
             if not len(rows):
                 raise ActlabError(
-                    f"data.{key} {amount}: {self.dataset} has too few training images of each "
-                    "class; add some"
+                    f"data.{key}: expected a share of at least one image per class, got {amount} "
+                    f"of the training images of {self.dataset}. Set a larger share."
                 )
             return rows
 
         # A number takes the first images.
         if not 0 < amount < len(available):
             raise ActlabError(
-                f"data.{key} {amount}: {self.dataset} has {len(available)} training images; set a "
-                "smaller number, at least 1, or a share, such as 0.1"
+                f"data.{key}: expected at least 1 and fewer than the {len(available)} training "
+                f"images of {self.dataset}, got {amount}. Set a share, such as 0.1."
             )
         rows = available[:amount]
 

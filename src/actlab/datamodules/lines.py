@@ -30,10 +30,11 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
                 yield number, text.removesuffix("\r")
     except UnicodeDecodeError as error:
         raise ActlabError(
-            f"{path}, line {number}: not UTF-8 ({one_line(error)}); give a UTF-8 file"
+            f"{path}, line {number}: expected UTF-8, got other bytes ({one_line(error)}). Convert "
+            "the file to UTF-8."
         ) from error
     except (OSError, EOFError, zlib.error) as error:
         raise ActlabError(
-            f"{path} is damaged or cannot be read after line {number} ({one_line(error)}); fetch "
-            "it again"
+            f"{path} is damaged or cannot be read after line {number} ({one_line(error)}). Fetch "
+            "it again."
         ) from error

@@ -86,7 +86,7 @@ def read_picture(file: bytes) -> Any:
 
     if mode in ("I", "F"):
         raise ValueError(
-            f"Pillow mode {mode!r}, whose range is unknown: save it with 8 or 16 bits a channel"
+            f"Pillow mode {mode!r}, which has no fixed range: use 8 or 16 bits per channel"
         )
     return image
 
@@ -169,9 +169,9 @@ class Pictures:
         # Select the split.
         if split not in tables or not len(tables[split]):
             raise ActlabError(
-                f"dataset {dataset!r} has no {split!r} images; it has "
-                f"{', '.join(tables) or 'none'}: name its splits by data.train_split and "
-                "data.test_split (null without test data) of ImageDataModule"
+                f"dataset {dataset!r}: expected images in the split {split!r}, got the splits "
+                f"{', '.join(tables) or 'none'}. Set data.train_split and data.test_split (null "
+                "without test data) of ImageDataModule."
             )
         table = tables[split]
         self._source = f"{split} split of dataset {dataset!r}"
@@ -184,8 +184,9 @@ class Pictures:
         classes = getattr(kind, "num_classes", None) or MAX_CLASSES
         if labels.dtype.kind not in "iu" or labels.min() < 0 or labels.max() >= classes:
             raise ActlabError(
-                f"column {label_column!r} of the {self._source} must hold whole numbers from 0 to "
-                f"{classes - 1}, none missing: number texts by class_encode_column of datasets"
+                f"column {label_column!r} of the {self._source}: expected whole numbers from 0 "
+                f"to {classes - 1} in every row, got others. Encode texts with "
+                "class_encode_column of datasets."
             )
         self.labels = torch.from_numpy(labels.astype(np.int64))
         self.class_names: list[str] | None = getattr(kind, "names", None)
@@ -197,8 +198,8 @@ class Pictures:
             self._table = images.cast_column(self._column, datasets.Image(decode=False))
         except (pyarrow.ArrowException, TypeError, ValueError, KeyError) as error:
             raise ActlabError(
-                f"column {self._column!r} of the {self._source} holds no image files "
-                f"({one_line(error)})"
+                f"column {self._column!r} of the {self._source}: expected image files, got other "
+                f"values ({one_line(error)}). Set data.image to the column of the images."
             ) from error
 
     def _column_of(self, table: Any, candidates: Sequence[str], kind: str) -> str:
@@ -207,8 +208,8 @@ class Pictures:
             if name in names:
                 return name
         raise ActlabError(
-            f"the {self._source} has no {kind} column: looked for {', '.join(candidates)} among "
-            f"{', '.join(names)}; name it by data.{kind} of ImageDataModule"
+            f"the {self._source}: expected a column {' or '.join(candidates)}, got "
+            f"{', '.join(names)}. Set data.{kind} of ImageDataModule."
         )
 
     def __len__(self) -> int:
@@ -301,7 +302,7 @@ def rejected(faults: Mapping[str, str], hint: str = "") -> ActlabError:
         examples.append(f"{name} cannot be decoded ({reason})")
     number = f"{len(faults)} unreadable pictures: " if len(faults) > 1 else ""
     return ActlabError(
-        f"{number}{', '.join(examples)}; fetch again, convert or remove what is listed{hint}"
+        f"{number}{', '.join(examples)}. Replace, convert or remove every listed picture{hint}."
     )
 
 
@@ -338,7 +339,7 @@ def decode(
         for (height, width), name in list(sizes.items())[:2]:
             examples.append(f"{name} has size {height}×{width}")
         difference = (
-            f"{len(sizes)} different sizes: {', '.join(examples)}; set data.size, and data.fit to "
+            f"{len(sizes)} different sizes: {', '.join(examples)}. Set data.size, and data.fit to "
             "crop or resize"
         )
 
@@ -347,10 +348,10 @@ def decode(
         unreadable = dict(sorted(unreadable.items()))
         remedy = _remedy_for(list(unreadable), at_home(dataset))
         if difference:
-            remedy = f"{remedy}; the others have {difference}"
+            remedy = f"{remedy}. The other images have {difference}"
         raise rejected(unreadable, remedy)
     if difference:
-        raise ActlabError(f"dataset {dataset!r} has images of {difference}")
+        raise ActlabError(f"dataset {dataset!r} has images of {difference}.")
 
     tensors["num_classes"] = torch.tensor(num_classes)
     return tensors

@@ -93,7 +93,8 @@ class PixelDataModule(TensorDataModule):
         needed = self.tiles**2
         if len(images) < needed:
             raise ActlabError(
-                f"data.tiles {self.tiles} needs {needed} test images, there are {len(images)}"
+                f"data.tiles: expected at most {len(images)} tiles, one per test image, got "
+                f"{self.tiles}×{self.tiles}"
             )
 
         # (row, column, C, H, W) → (C, row, H, column, W) → (C, row · H, column · W)
@@ -134,7 +135,7 @@ def _read(file: str) -> Tensor:
         picture = pixels(read_picture(content), channels=3)
     except unreadable() as error:
         raise ActlabError(
-            f"dataset {file!r} cannot be read as a picture ({reason_of(error)}); give a picture "
-            "file, CIFAR-10 as folder or hub id, or set data.sample to true"
+            f"data.dataset: expected a picture or CIFAR-10, got {file!r} ({reason_of(error)}). "
+            "Use another file, or set data.sample to true."
         ) from error
     return torch.from_numpy(picture.copy()).permute(2, 0, 1)

@@ -175,11 +175,14 @@ def steps_of(entries: Sequence[str | Mapping[str, Any]]) -> tuple[Step, ...]:
         name = settings.pop("name", None)
         if not isinstance(name, str) or name not in STEPS:
             raise unknown(
-                "step of data.preprocessing", str(name), STEPS, "Or {name: STEP, setting: value}."
+                "step of data.preprocessing",
+                str(name),
+                STEPS,
+                "Use a name or {name: STEP, setting: value}.",
             )
         if steps and STEPS[name].takes_bytes:
             raise ActlabError(
-                f"data.preprocessing: {name!r} takes pixels from 0 to 255; put it first"
+                f"data.preprocessing: {name!r} requires pixels from 0 to 255. Put it first."
             )
 
         # Complete its settings by the defaults.
@@ -196,7 +199,7 @@ def _check_settings(name: str, settings: Mapping[str, Any]) -> None:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not is_number or not 0 < value < math.inf:
             raise ActlabError(
-                f"data.preprocessing: {key} of {name!r} is {value!r}; give a number above 0"
+                f"data.preprocessing: {key} of {name!r}: expected a number above 0, got {value!r}"
             )
 
 

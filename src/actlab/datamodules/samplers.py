@@ -51,13 +51,13 @@ class SeededBatches(Sampler[Position]):
         # Slices of equal size have equal weight in the mean over devices
         if batch_size % world_size:
             raise ActlabError(
-                f"batch_size {batch_size} cannot be divided evenly by {world_size} devices; "
-                f"give a multiple of {world_size}"
+                f"data.batch_size: expected a multiple of the {world_size} devices, got "
+                f"{batch_size}"
             )
         if size < batch_size:
             raise ActlabError(
-                f"the training set has {size} samples, fewer than one batch of {batch_size}; "
-                "give a smaller batch_size, or a smaller validation set"
+                f"data.batch_size: expected at most the {size} training samples, got {batch_size}. "
+                "Set a smaller batch_size, or use fewer samples for validation."
             )
         self.size = size
         self.batch_size = batch_size
@@ -139,8 +139,8 @@ class BatchesInOrder(BatchSampler):
         smallest = min(batch_size, len(self.sampler))
         if world_size > 1 and smallest < world_size:
             raise ActlabError(
-                f"evaluation of {smallest} samples at a time on {world_size} devices: give a "
-                "larger eval_batch_size and more samples, or fewer devices"
+                f"data.eval_batch_size: expected at least one sample per device ({world_size}), "
+                f"got {smallest}. Set a larger eval_batch_size, or use fewer devices."
             )
 
     def __len__(self) -> int:

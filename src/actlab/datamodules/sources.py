@@ -32,8 +32,8 @@ SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".
 # Split → names of its folder. The folder of another split has the split's name.
 FOLDERS = {"validation": ("validation", "val", "valid")}
 REMEDY = (
-    "give the folder of one dataset, with its splits in folders or files called train and test, or "
-    "name the files of each split in a README.md (configs: data_files)"
+    "Use the folder of one dataset, with splits in folders or files called train and test, or "
+    "list the files of each split in a README.md (configs: data_files)."
 )
 _SHARD = re.compile(r"(.*)-\d{5}-of-(\d{5})\.parquet")
 _SPLIT = re.compile(r"train|test|valid", re.IGNORECASE)
@@ -157,7 +157,7 @@ def open_tables(
         return open_class_folders(folder, splits, mixed, leave_out)
     if leave_out:
         raise ActlabError(
-            "data.leave_out: expected class folders of pictures, got parquet files; remove it"
+            "data.leave_out: expected class folders of pictures, got parquet files. Remove it."
         )
     return open_parquet(folder, reader_folder, name)
 
@@ -241,7 +241,7 @@ def open_class_folders(
         if not (folder / name).exists():
             raise ActlabError(
                 f"data.leave_out: expected paths from {folder}, got {name!r}, which does not "
-                "exist; remove it"
+                "exist. Remove it."
             )
 
     # Make a table of each split. The library's own reader of such folders needs half a millisecond
@@ -273,8 +273,9 @@ def open_class_folders(
         unmatched = sorted(classes[split] - classes[other_split])
         if unmatched:
             raise ActlabError(
-                f"{folder}: class {unmatched[0]!r} is only in {split!r}, not in {other_split!r} "
-                f"({len(unmatched)} such classes in all); both need the same class folders"
+                f"{folder}: expected the same class folders in {split!r} and {other_split!r}, got "
+                f"{unmatched[0]!r} only in {split!r} ({len(unmatched)} such classes in all). Add "
+                "the missing folders, or remove the others."
             )
     return tables
 
@@ -310,9 +311,9 @@ def parquet_files(folder: Path) -> list[Path]:
     files = [file for file in sorted(folder.rglob("*.parquet")) if not file.is_dir()]
     if not files:
         raise ActlabError(
-            f"{folder} holds no parquet files; expected the hub's layout, such as "
-            "mnist/train-00000-of-00001.parquet, or class folders, train/CLASS/*.png and "
-            "test/CLASS/*.png, or CLASS/*.png without splits"
+            f"{folder}: expected parquet files, such as mnist/train-00000-of-00001.parquet, or "
+            "class folders, train/CLASS/*.png and test/CLASS/*.png, or CLASS/*.png without "
+            "splits, got neither. Use another folder."
         )
     return files
 
@@ -364,8 +365,8 @@ def open_parquet(
             return open_parquet(folder, reader_folder, name, "force_redownload")
         cause = one_line(error.__cause__ or error)
         raise ActlabError(
-            f"dataset {str(folder)!r} cannot be read ({cause}); fetch it again, or set data.name "
-            "to one of several datasets in it"
+            f"dataset {str(folder)!r} cannot be read ({cause}). Fetch it again, or set data.name "
+            "to one of several datasets in it."
         ) from error
 
 
@@ -395,7 +396,8 @@ def _check_splits(
     for name, count in counts.items():
         if count > 1:
             raise ActlabError(
-                f"{folder / name} would be read twice: its path names a split twice; {REMEDY}"
+                f"{folder / name} would be read twice, because its path names a split twice. "
+                f"{REMEDY}"
             )
     if is_stated:
         return
@@ -405,15 +407,15 @@ def _check_splits(
         parents = sorted({str(Path(name).parent) for name in names})
         if len(parents) > 1:
             raise ActlabError(
-                f"{folder}: {split!r} would be put together from {parents[0]!r} and "
-                f"{parents[1]!r}; {REMEDY}"
+                f"{folder}: expected one folder for the split {split!r}, got {parents[0]!r} and "
+                f"{parents[1]!r}. {REMEDY}"
             )
 
     # No file whose name names a split is skipped.
     for file in files:
         name = str(file.relative_to(folder))
         if name not in counts and _SPLIT.search(name):
-            raise ActlabError(f"{folder / name} would be left out; {REMEDY}")
+            raise ActlabError(f"{folder / name} would be left out. {REMEDY}")
 
 
 def _check_shards(files: Sequence[Path]) -> None:
@@ -458,7 +460,7 @@ def _features(file: Path) -> Mapping[str, Any]:
         features: Any = datasets.Features.from_arrow_schema(schema)
     except (pyarrow.ArrowException, *UNREADABLE) as error:
         raise ActlabError(
-            f"{file} is damaged or incomplete ({one_line(error)}); fetch it again"
+            f"{file} is damaged or incomplete ({one_line(error)}). Fetch it again."
         ) from error
     return dict(features)
 
@@ -474,6 +476,6 @@ def _check_class_names(files: Sequence[Path]) -> None:
             reference_file, reference_names = references.setdefault(column, (file, names))
             if names != reference_names:
                 raise ActlabError(
-                    f"{reference_file} and {file} number their classes differently: rewrite them "
-                    "with one order of names, or use a folder that holds only one dataset"
+                    f"{reference_file} and {file} number their classes differently. Write both "
+                    "with the same order of names, or use a folder of only one dataset."
                 )

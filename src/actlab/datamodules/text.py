@@ -136,8 +136,8 @@ class TextDataModule(TensorDataModule):
                 value = getattr(self, key)
                 if value is not None and not self.sample:
                     raise ActlabError(
-                        f"data.{key} {value!r}: {self.dataset!r} is not in the hub's layout; "
-                        "remove the setting"
+                        f"data.{key}: expected null for the text {self.dataset!r}, got {value!r}. "
+                        "Remove the setting."
                     )
             return path, None
 
@@ -210,8 +210,8 @@ class TextDataModule(TensorDataModule):
         needed = windows * (self.context + 1)
         return ActlabError(
             f"the {SPLITS[part]} part of {self.dataset!r} has {size:,} bytes, but {windows:,} "
-            f"windows of {self.context} + 1 bytes need {needed:,}; give a longer text, or a "
-            "smaller data.context or data.windows"
+            f"windows of {self.context} + 1 bytes require {needed:,}. Use a longer text, or set a "
+            "smaller data.context or data.windows."
         )
 
 
@@ -260,12 +260,12 @@ def _unpack(file: Path) -> bytes:
             text: bytes = opened.read()
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise ActlabError(
-            f"{file} is damaged or cannot be read ({one_line(error)}); fetch it again"
+            f"{file} is damaged or cannot be read ({one_line(error)}). Fetch it again."
         ) from error
 
     nul = text.find(b"\0")
     if nul >= 0:
-        raise ActlabError(f"{file} is no text: byte {nul:,} is NUL; give text files only")
+        raise ActlabError(f"{file}: expected text, got a NUL byte at {nul:,}. Use only text files.")
     return text
 
 
@@ -280,7 +280,8 @@ def _read_rows(
             if split not in tables:
                 existing = ", ".join(map(repr, tables))
                 raise ActlabError(
-                    f"{folder} has no split {split!r} (it has {existing}); give a text file instead"
+                    f"{folder}: expected the split {split!r}, got {existing}. Add the split, or "
+                    "use a text file."
                 )
 
         column = column or "text"
@@ -298,7 +299,7 @@ def _joined_rows(table: Any, column: str, source: str) -> bytes:
         if getattr(kind, "dtype", None) in _TEXT_TYPES:
             candidates.append(name)
     if column not in candidates:
-        raise unknown(f"text column of {source}; set data.column:", column, candidates)
+        raise unknown(f"text column of {source}", column, candidates, "Set data.column.")
 
     # Join the rows.
     rows = []

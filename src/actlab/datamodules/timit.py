@@ -89,8 +89,8 @@ class TIMITDataModule(TensorDataModule):
         folder = at_home(self.dataset)
         if not folder.is_dir():
             raise ActlabError(
-                f"dataset {self.dataset!r} is not a folder; {EXPECTED}, or set data.sample to "
-                "true. TIMIT is licensed by the LDC (LDC93S1) and cannot be downloaded"
+                f"data.dataset: {EXPECTED}, got {self.dataset!r}, which is not a folder. Get TIMIT "
+                "from the LDC (LDC93S1), or set data.sample to true."
             )
         corpus = find(folder)
         check_whole(corpus, self.partial)

@@ -74,8 +74,8 @@ def read_tweets(path: Path) -> list[Tweet]:
         token, _, tag = line.partition("\t")
         if not token or tag not in LABELS:
             raise ActlabError(
-                f"{path}, line {number}: {line[:60]!r} is malformed; expected a token, a tab and a "
-                f"tag of {' '.join(TAGS)}"
+                f"{path}, line {number}: expected a token, a tab and a tag of {' '.join(TAGS)}, "
+                f"got {line[:60]!r}"
             )
         if not tweet.tokens:
             tweets.append(tweet)
@@ -83,6 +83,6 @@ def read_tweets(path: Path) -> list[Tweet]:
         tweet.labels.append(LABELS[tag])
     if not tweets:
         raise ActlabError(
-            f"{path} is empty; expected tweets: on each line a token, a tab and its tag"
+            f"{path}: expected tweets (on each line a token, a tab and its tag), got an empty file"
         )
     return tweets

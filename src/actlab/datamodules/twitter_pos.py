@@ -32,9 +32,9 @@ TWEETS = {TRAIN: 1_000, DEV: 327, TEST: 500, DAILY: 547}
 ENDINGS = {DAILY: ("", ".conll"), CLUSTERS: ("", ".gz", ".txt")}  # accepted suffixes of a file name
 
 REMEDY = (
-    f"required are {TRAIN}, {DEV} and {TEST} (on each line a token, a tab and its tag) and the "
-    f"clusters {CLUSTERS}, all from github.com/brendano/ark-tweet-nlp: run actlab data fetch "
-    "twitter_pos, or set data.sample to true"
+    f"The data are {TRAIN}, {DEV} and {TEST} (on each line a token, a tab and its tag) and the "
+    f"clusters {CLUSTERS}, all from github.com/brendano/ark-tweet-nlp. Run actlab data fetch "
+    "twitter_pos, or set data.sample to true."
 )
 
 _ARK = "https://raw.githubusercontent.com/brendano/ark-tweet-nlp/master"
@@ -84,8 +84,8 @@ def fetch(folder: str | Path = FOLDER) -> list[Path]:
             if response is not None:
                 response.close()  # pooch leaves the connection of a failed request open
             raise ActlabError(
-                f"{name} cannot be downloaded from {url} ({one_line(error)}); check the network, "
-                f"or put the file into {folder} yourself"
+                f"{name} cannot be downloaded from {url} ({one_line(error)}). Check the network, "
+                f"or put the file into {folder}."
             ) from error
         paths.append(Path(path))
     return paths
@@ -124,7 +124,7 @@ def find_file(folder: Path, name: str) -> Path:
         path = folder / f"{name}{ending}"
         if path.exists():
             return path
-    raise ActlabError(f"{folder} has no file {name!r}; {REMEDY}")
+    raise ActlabError(f"{folder} has no file {name!r}. {REMEDY}")
 
 
 def windows(tweets: Sequence[Tweet], features: WordFeatures) -> tuple[Tensor, Tensor]:
@@ -202,7 +202,7 @@ class TwitterPOSDataModule(TensorDataModule):
         """The tweets and the features of their words; read on first use."""
         folder = at_home(self.dataset)
         if not folder.is_dir():
-            raise ActlabError(f"dataset {self.dataset!r} is not a folder; {REMEDY}")
+            raise ActlabError(f"data.dataset: expected a folder, got {self.dataset!r}. {REMEDY}")
 
         # Find the files.
         files = [find_file(folder, name) for name in (TRAIN, DEV, self.test_set)]

@@ -60,9 +60,9 @@ def read_clusters(path: Path, needed: Set[str]) -> WordFeatures:
         cluster = _CLUSTER.fullmatch(line)
         if cluster is None:
             raise ActlabError(
-                f"{path}, line {number}: {line[:60]!r} is no cluster; expected a path of 1 to "
-                f"{BITS} bits, a tab, the word, a tab and its count. For a file of word vectors, "
-                "set data.vectors"
+                f"{path}, line {number}: expected a path of 1 to {BITS} bits, a tab, the word, a "
+                f"tab and its count, got {line[:60]!r}. For a file of word vectors, set "
+                "data.vectors."
             )
         bits, word = cluster.groups()
         if word in needed:
@@ -91,8 +91,8 @@ def _rows(words: Iterable[str], needed: Set[str], path: Path) -> dict[str, int]:
             rows[word] = FIRST_WORD + len(rows)
     if not rows:
         raise ActlabError(
-            f"{path} is empty or holds none of the {len(needed)} words of the tweets; check that "
-            "it is the right file"
+            f"{path} is empty or has none of the {len(needed)} words of the tweets. Check that it "
+            "is the right file."
         )
     return rows
 
@@ -130,8 +130,8 @@ def read_vectors(path: Path, needed: Set[str]) -> WordFeatures:
             vector = _vector(fields[-size:])
             if vector is None or len(fields) <= size:
                 raise ActlabError(
-                    f"{path}, line {number}: {line[:60]!r} is malformed; expected a word and "
-                    f"{size} numbers, finite in float32"
+                    f"{path}, line {number}: expected a word and {size} numbers, finite in "
+                    f"float32, got {line[:60]!r}"
                 )
             total = total + vector
             count += 1
@@ -140,7 +140,7 @@ def read_vectors(path: Path, needed: Set[str]) -> WordFeatures:
                 vectors.setdefault(word, vector)
     if stated_count not in (None, count):
         raise ActlabError(
-            f"{path}: its header says {stated_count} words, but it has {count}; fetch it again"
+            f"{path}: expected {stated_count} words, as in its header, got {count}. Fetch it again."
         )
 
     # Fill the table.

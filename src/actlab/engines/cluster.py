@@ -55,16 +55,16 @@ class Options(NamedTuple):
         """Raise an ActlabError for the first value that is not allowed."""
         if not ADDRESS.fullmatch(self.address):
             raise ActlabError(
-                f"--cluster {self.address}: give auto, or HOST:PORT of the cluster's head"
+                f"--cluster: expected auto or HOST:PORT of the cluster's head, got {self.address}"
             )
         # NaN fails this comparison, too
         for name, value in (("cpus", self.cpus), ("gpus", self.gpus)):
             if not 0 <= value < float("inf"):
-                raise ActlabError(f"--{name} {value:g}: give a number from 0")
+                raise ActlabError(f"--{name}: expected a number from 0, got {value:g}")
         if not self.cpus and not self.gpus:
             raise ActlabError(
-                "--cpus 0: without --gpus a job must reserve cores, else a node trains all jobs "
-                "at once"
+                "--cpus: expected a number above 0 without --gpus, got 0. Reserve cores, because a "
+                "node would train all jobs at once."
             )
 
 
@@ -86,7 +86,7 @@ def connected(options: Options) -> Iterator[Cluster]:
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
         raise ActlabError(
             f"--cluster {options.address}: {one_line(error)}. This machine must be part of the "
-            "cluster: run `ray start --head`, or `ray start --address=HOST:PORT`"
+            "cluster: run `ray start --head`, or `ray start --address=HOST:PORT`."
         ) from error
     finally:
         signal.signal(signal.SIGTERM, handler)
@@ -96,8 +96,8 @@ def connected(options: Options) -> Iterator[Cluster]:
         cluster = Cluster(options)
         if not cluster.room:
             raise ActlabError(
-                f"--cluster {options.address}: no node has {options.cpus:g} cores and "
-                f"{options.gpus:g} accelerators: give fewer"
+                f"--cluster {options.address}: expected a node with {options.cpus:g} cores and "
+                f"{options.gpus:g} accelerators, got none. Set smaller --cpus or --gpus."
             )
         yield cluster
     finally:
@@ -165,7 +165,7 @@ class Cluster:
         Raises the first error of a task when all are over.
         """
         if not arranged.single:
-            raise ActlabError("--cluster trains each run on one device: set trainer.devices to 1")
+            raise ActlabError("--cluster trains each run on one device. Set trainer.devices to 1.")
         ray = _ray()
 
         # Write the file by which nodes recognise the folder
@@ -256,8 +256,8 @@ class Home(NamedTuple):
         file = self.root / locks.FOLDER / _TOKEN
         if not file.exists() or regular(file).read_text(encoding="utf-8") != self.token:
             raise ActlabError(
-                f"{host} does not share {self.root}: give a --runs-dir that all nodes mount at "
-                "the same path"
+                f"{host} does not share {self.root}. Set --runs-dir to a folder that all nodes "
+                "mount at the same path."
             )
 
         # Compare the versions
@@ -267,8 +267,8 @@ class Home(NamedTuple):
             if node_facts[name] != value:
                 differences.append(f"{name} {node_facts[name]}, not {value}")
         if differences:
-            remedy = "install the versions of the first machine there"
-            raise ActlabError(f"{host} has {', '.join(differences)}: {remedy}")
+            remedy = "Install the versions of the first machine on it."
+            raise ActlabError(f"{host} has {', '.join(differences)}. {remedy}")
 
 
 @cache

@@ -202,9 +202,9 @@ class _ProbeOfStudy:
                     print(f"probe {self.probe.name} failed on {run.id}: {error}")
                     continue
                 if moment is None:
-                    missing = f"kept no checkpoint {folder.checkpoint_at(place).stem!r}"
-                    remedy = "train the run again to get it"
-                    print(f"probe {self.probe.name}: {run.id} {missing}; {remedy}")
+                    missing = f"has no checkpoint {folder.checkpoint_at(place).stem!r}"
+                    remedy = "Train the run again to get it."
+                    print(f"probe {self.probe.name}: {run.id} {missing}. {remedy}")
                 else:
                     moments[index] = moment
             if not moments:
@@ -231,8 +231,10 @@ def _rows(
     """Yield the index and the row of each run, measured after these epochs and updates."""
     values = measured.values.flatten().tolist()
     if len(values) != len(moments):
-        number = f"{len(values)} values of {measured.metric!r}"
-        raise ActlabError(f"a probe returned {number} for {len(moments)} runs")
+        raise ActlabError(
+            f"{measured.metric} of a probe: expected {len(moments)} values, one per run, got "
+            f"{len(values)}"
+        )
 
     for (index, moment), value in zip(moments.items(), values, strict=True):
         row = Row(*moment, measured.split, measured.metric, measured.condition, value)
@@ -249,7 +251,7 @@ def _evaluated(
         if is_overridden(hook, part):
             raise ActlabError(
                 f"{type(part).__name__} changes batches in {hook}, but probes do not call this "
-                "hook: change batches in the data loader or in the network"
+                "hook. Change batches in the data loader or in the network."
             )
 
     # Prepare the data
@@ -311,7 +313,7 @@ def subject_of(tasks: Sequence[pl.LightningModule], stacked: bool) -> StackedTas
     members = []
     for task in tasks:
         if not isinstance(task, Task):
-            raise ActlabError(f"probes evaluate tasks of actlab.tasks, not {type(task).__name__}")
+            raise ActlabError(f"probes: expected a task of actlab.tasks, got {type(task).__name__}")
         members.append(task)
 
     matmul.use(matmul_of(members[0]))

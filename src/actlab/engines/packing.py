@@ -120,7 +120,8 @@ def arrange(
     choices = {_device_settings(run.config) for run in runs}
     if len(choices) > 1:
         raise ActlabError(
-            f"the runs of a study must use the same devices: {', '.join(_DEVICES)} must not differ"
+            "the runs of a study must use the same devices. Set the same "
+            f"{', '.join(_DEVICES)} for all runs."
         )
 
     # Decide how many processes train
@@ -166,8 +167,8 @@ def begun(root: Path, runs: Sequence[Run], unfinished: set[str]) -> list[Job]:
         for run_id in stack.members:
             if run_id not in run_by_id:
                 raise ActlabError(
-                    f"{stack.folder} contains {run_id}, which this study no longer has: run the "
-                    "study with the settings of its first start, or in another --runs-dir"
+                    f"{stack.folder} contains {run_id}, which this study no longer has. Run the "
+                    "study with the settings of its first start, or in another --runs-dir."
                 )
             members.append(run_by_id[run_id])
         jobs.append(Job(tuple(members), stacked=True))

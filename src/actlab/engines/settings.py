@@ -105,5 +105,5 @@ def check_jobs(jobs: int | None) -> None:
     """Raise an ActlabError for a negative number of processes."""
     if jobs is not None and jobs < 0:
         raise ActlabError(
-            f"--jobs {jobs}: give a whole number from 1, or 0 to train in this process"
+            f"--jobs: expected 0 (train in this process) or a positive whole number, got {jobs}"
         )

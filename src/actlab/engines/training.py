@@ -72,8 +72,8 @@ def check_sources(job: Job) -> None:
             if current.get(text) != run.sources[text]:
                 code = contents.digests_of_code(text)
                 name = changes.files_of(text, run.code, code)[0]
-                remedy = "start the study again to use it"
-                raise ActlabError(f"{name} has been changed since the study began: {remedy}")
+                remedy = "Start the study again to use it."
+                raise ActlabError(f"{name} has been changed since the study began. {remedy}")
 
 
 @contextmanager

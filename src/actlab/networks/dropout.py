@@ -75,5 +75,5 @@ def _checked(p: float | Tensor) -> float | Tensor:
         high = float(p.max())
 
     if not 0 <= low <= high < 1:
-        raise ActlabError(f"dropout {p!r} is not a drop probability: give a number in [0, 1)")
+        raise ActlabError(f"dropout: expected a number in [0, 1), got {p!r}")
     return p

@@ -71,7 +71,7 @@ class ConvStacks(nn.Sequential):
         super().__init__()
         if len(dropout) != len(stacks):
             raise ActlabError(
-                f"{len(dropout)} dropouts for {len(stacks)} stacks: give one per stack"
+                f"dropout: expected {len(stacks)} numbers, one per stack, got {len(dropout)}"
             )
 
         fan_in, *map_size = input_shape
@@ -97,7 +97,10 @@ class ConvStacks(nn.Sequential):
 
         if max(map_size) > 1:
             size = "×".join(map(str, map_size))
-            raise ActlabError(f"maps of {size} after the last stack, not 1×1: give more stacks")
+            raise ActlabError(
+                f"stacks: expected a feature map of 1×1 after the last stack, got {size}. Add a "
+                "stack, or use smaller images."
+            )
 
         # Logits
         self.append(nn.Conv2d(fan_in, num_classes, 1))

@@ -147,12 +147,11 @@ class GPT(nn.Module):
         super().__init__()
         if len(input_shape) != 1:
             raise ActlabError(
-                f"a GPT takes tokens (T,), not samples of shape {tuple(input_shape)}: give text"
+                f"input_shape: expected tokens (T,), got {tuple(input_shape)}. Use text as data."
             )
         if width < 8 or heads < 1 or width % heads:
             raise ActlabError(
-                f"width {width} of a GPT with {heads} heads: give a multiple of the heads, "
-                "at least 8"
+                f"width: expected a multiple of heads ({heads}), at least 8, got {width}"
             )
 
         # Gated layers have ⌊8D/3⌋ units, rounded down to a multiple of 8.

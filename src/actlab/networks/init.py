@@ -126,7 +126,8 @@ def initialise(
     for layer in network.modules():
         if isinstance(layer, nn.modules.conv._ConvTransposeNd):
             raise ActlabError(
-                f"there is no init rule for {type(layer).__name__}: set its weights yourself"
+                f"actlab has no init rule for {type(layer).__name__}. Set its weights in the "
+                "network."
             )
 
     # Draw weights and biases.

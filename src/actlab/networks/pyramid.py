@@ -91,7 +91,8 @@ class PyramidNet(nn.Sequential):
         for number, stack in enumerate(stacks):
             if len(stack) != 3 or min(stack) < 1:
                 raise ActlabError(
-                    f"stack {list(stack)}: give layers, units and receptive field, all positive"
+                    "stacks: expected layers, units and receptive field of each stack, all "
+                    f"positive, got {list(stack)}"
                 )
             layers, fan_out, field = stack
             for layer in range(layers):
@@ -106,7 +107,8 @@ class PyramidNet(nn.Sequential):
             size = [n // 2 for n in size]
         if min(size) < 1:
             raise ActlabError(
-                f"input_shape {tuple(input_shape)} is too small for {len(stacks)} stacks"
+                f"input_shape: expected a larger input for {len(stacks)} stacks, got "
+                f"{tuple(input_shape)}. Remove a stack."
             )
 
         # Pyramid and dense layers

@@ -88,9 +88,7 @@ class ResNet(nn.Sequential):
     ) -> None:
         super().__init__()
         if depth < 8 or (depth - 2) % 6:
-            raise ActlabError(
-                f"depth {depth} of a residual network: give 2 + 6n, such as 20, 32 or 56"
-            )
+            raise ActlabError(f"depth: expected 2 + 6n, such as 20, 32 or 56, got {depth}")
 
         # No pool follows the stem: the first stage keeps the size of the map
         fan_in = WIDTHS[0]

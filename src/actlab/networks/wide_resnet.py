@@ -96,9 +96,7 @@ class WideResNet(nn.Sequential):
         if block not in BLOCKS:
             raise unknown("block", block, BLOCKS)
         if depth < 10 or (depth - 4) % 6:
-            raise ActlabError(
-                f"depth {depth} of a wide residual network: give 4 + 6n, such as 10, 16 or 40"
-            )
+            raise ActlabError(f"depth: expected 4 + 6n, such as 10, 16 or 40, got {depth}")
 
         # Stem
         self.stem = nn.Sequential(_convolution(input_shape[0], STEM, bias=False))

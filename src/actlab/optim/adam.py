@@ -42,7 +42,7 @@ class AdamEpsilonInRoot(Optimizer):
     ) -> None:
         if not all(0 <= beta < 1 for beta in betas):
             raise ActlabError(
-                f"betas {tuple(betas)} of {type(self).__name__}: give two numbers in [0, 1)"
+                f"{type(self).__name__}: betas: expected two numbers in [0, 1), got {tuple(betas)}"
             )
         super().__init__(
             params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}

@@ -73,14 +73,16 @@ class Scheduler:
             raise unknown("setting of a schedule", setting, SETTINGS)
         if setting in OF_DROPOUT and not any(layer.setting == setting for layer in self.dropouts):
             raise ActlabError(
-                f"the network has no {setting!r} that a schedule could change: leave out "
-                f"model.schedules.{setting}, or give the network layers actlab.networks.Dropout "
-                "with a probability above 0"
+                f"model.schedules.{setting}: expected a network with {setting!r}, got none. Remove "
+                "the schedule, or add layers actlab.networks.Dropout with a probability above 0."
             )
         # All groups have the settings of the optimiser's class
         if setting in OF_GROUPS and _read(self.optimizer.param_groups[0], setting) is None:
             name = type(self.optimizer).__name__
-            raise ActlabError(f"{name} has no {setting!r} that a schedule could change")
+            raise ActlabError(
+                f"model.schedules.{setting}: expected an optimizer with {setting!r}, got {name}. "
+                "Remove the schedule, or use another optimizer."
+            )
 
     def _check_start(self, run: int) -> None:
         """Raise an ActlabError for a scheduled setting that is 0 in all groups of a run."""
@@ -91,7 +93,8 @@ class Scheduler:
                 continue
             if not any(values[setting] for values in values_of_groups):
                 raise ActlabError(
-                    f"{setting} is 0: a schedule multiplies it, so it would never change"
+                    f"model.schedules.{setting}: expected a start value above 0, which the "
+                    f"schedule multiplies, got 0. Set another {setting}, or remove the schedule."
                 )
 
     @cached_property

@@ -82,13 +82,13 @@ class Warmup(Schedule):
         # Check the next schedule.
         if isinstance(then, Plateau):
             raise ActlabError(
-                "Plateau follows a metric from the first epoch, so it cannot be the 'then' of a "
-                "warm-up: give Cosine, Linear or Steps"
+                "Warmup: then: expected Cosine, Linear or Steps, got Plateau, which follows a "
+                "metric from the first epoch"
             )
         if then is not None and then.by != by:
             raise ActlabError(
-                f"a warm-up by {by}, then {type(then).__name__} by {then.by}: "
-                "give both the same 'by'"
+                f"Warmup: then: expected a schedule by {by}, as in the warm-up, got "
+                f"{type(then).__name__} by {then.by}. Set the same 'by'."
             )
 
         self.length = _checked("length", length)
@@ -143,8 +143,8 @@ class Linear(Schedule):
             is_alike = start == 0 or _is_share(start) == _is_share(end)
             if not (ends_later and is_alike):
                 raise ActlabError(
-                    f"a linear schedule from {start} to {end}: give 'end' above 'start', 'start' "
-                    "at least 0, both as whole numbers or both as shares of the training"
+                    "Linear: expected a 'start' from 0 and a larger 'end', both as whole numbers "
+                    f"or both as shares of the training, got {start} and {end}"
                 )
         self.start = _checked("start", start, least=0)
         self.end = None if end is None else _checked("end", end)
@@ -208,7 +208,7 @@ class Steps(Schedule):
         super().__init__(by)
         if not isinstance(factors, dict):
             raise ActlabError(
-                f"'factors' {factors!r} of steps: give a factor for each epoch or update"
+                f"Steps: factors: expected a factor for each epoch or update, got {factors!r}"
             )
         self.factors = {}
         for at, factor in factors.items():
@@ -219,11 +219,12 @@ class Steps(Schedule):
         moments = list(self.factors)
         if not moments or any(b <= a for a, b in pairwise(moments)):
             raise ActlabError(
-                f"steps at {moments}: give increasing whole numbers, the first at least 0"
+                f"Steps: factors: expected increasing whole numbers from 0, got {moments}"
             )
         if len({_is_share(at) for at in moments if at}) > 1:
             raise ActlabError(
-                f"steps at {moments}: give whole numbers only, or shares of the training only"
+                "Steps: factors: expected only whole numbers or only shares of the training, got "
+                f"{moments}"
             )
 
     def factor(self, at: int) -> float:
@@ -321,8 +322,8 @@ def _checked(name: str, length: int | float, least: int = 1) -> int | float:
     may_be_share = length == 1 and isinstance(length, float)
     if length < least or length % 1 or may_be_share:
         raise ActlabError(
-            f"{name} {length} of a schedule: give a whole number of epochs or updates, at least "
-            f"{least}, or a share of the training between 0 and 1, such as 0.1"
+            f"{name} of a schedule: expected a whole number of epochs or updates from {least}, or "
+            f"a share of the training between 0 and 1, such as 0.1, got {length}"
         )
     return int(length)
 
@@ -344,7 +345,8 @@ def _number(length: int | float | None) -> int:
     """Return a length that does not depend on the training."""
     if length is None or _is_share(length):
         raise ActlabError(
-            f"the factor of a schedule of length {length} depends on the training: see `over`"
+            f"the factor of a schedule of length {length} depends on the training. Call `over` "
+            "first."
         )
     return int(length)
 
@@ -355,7 +357,7 @@ def _moment(at: Any) -> int | float:
         number = float(at)
     except (TypeError, ValueError) as error:
         raise ActlabError(
-            f"step {at!r} of a schedule: give a number of epochs or updates"
+            f"step of a schedule: expected a number of epochs or updates, got {at!r}"
         ) from error
     if number.is_integer():
         return int(number)

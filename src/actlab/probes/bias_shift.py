@@ -74,7 +74,8 @@ class BiasShift(EachRun):
     ) -> None:
         if layers is not None and (not layers or min(layers) < 2):
             raise ActlabError(
-                f"layers {list(layers)} of bias shift: give numbers of hidden layers, at least 2"
+                "layers of bias shift: expected numbers of hidden layers from 2, got "
+                f"{list(layers)}"
             )
         self.samples = samples
         self.layers = layers
@@ -141,7 +142,8 @@ def layers_of(task: Task, batch: Batch, numbers: Sequence[int] | None = None) ->
         logits = network(*inputs)
         if logits.dim() != 2 or labels.shape != logits.shape[:1]:
             raise ActlabError(
-                f"bias shift requires logits (B, K) and labels (B,), not {tuple(logits.shape)}"
+                "bias shift: expected logits (B, K) and labels (B,), got logits "
+                f"{tuple(logits.shape)} and labels {tuple(labels.shape)}"
             )
         hidden = dict(enumerate(calls[1:-1], 2))
         numbers = _checked_numbers(hidden, numbers)
@@ -161,7 +163,8 @@ def _checked_numbers(hidden: Mapping[int, Call], numbers: Sequence[int] | None) 
     for inputs, _ in hidden.values():
         if inputs.dim() != 2:
             raise ActlabError(
-                f"bias shift requires linear layers with inputs (B, I), not {tuple(inputs.shape)}"
+                "bias shift: expected linear layers with inputs (B, I), got inputs "
+                f"{tuple(inputs.shape)}"
             )
     if numbers is None:
         return list(hidden)
@@ -170,7 +173,8 @@ def _checked_numbers(hidden: Mapping[int, Call], numbers: Sequence[int] | None) 
     absent = [number for number in numbers if number not in hidden]
     if absent:
         raise ActlabError(
-            f"layers {absent} of bias shift: the network has {len(hidden) + 1} hidden layers"
+            f"layers of bias shift: expected numbers up to {len(hidden) + 1}, the last hidden "
+            f"layer, got {absent}"
         )
     return list(numbers)
 

@@ -245,7 +245,7 @@ class BlockGradients(EachRun):
         blocks = getattr(network, "blocks", None)
         if not blocks:
             raise ActlabError(
-                f"block gradients require a network with 'blocks', not {type(network).__name__}"
+                f"block gradients: expected a network with 'blocks', got {type(network).__name__}"
             )
 
         # Record the inputs of the blocks
@@ -292,6 +292,6 @@ def _observed(task: Task, batch: Batch) -> tuple[list[Tensor], list[Tensor]]:
     for z in inputs:
         if z.dim() != 2:
             raise ActlabError(
-                f"net inputs must have one row per sample, (B, U), not {tuple(z.shape)}"
+                f"net inputs: expected one row per sample, (B, U), got {tuple(z.shape)}"
             )
     return inputs, outputs

@@ -128,7 +128,7 @@ class InputNoise:
     def __init__(self, strengths: Sequence[float], split: Literal["val", "test"] = "test") -> None:
         if not strengths or min(strengths) < 0:
             raise ActlabError(
-                f"strengths {list(strengths)} of input noise: give numbers of at least 0"
+                f"strengths of input noise: expected numbers from 0, got {list(strengths)}"
             )
         self.strengths = tuple(strengths)
         self.split = split
@@ -140,9 +140,7 @@ class InputNoise:
         for batch in getattr(data, f"{self.split}_dataloader")():
             x, *targets = (tensor.to(subject.device) for tensor in as_batch(batch))
             if not x.is_floating_point():
-                raise ActlabError(
-                    f"input noise on inputs of {x.dtype}: it requires real numbers, not tokens"
-                )
+                raise ActlabError(f"input noise: expected floating-point inputs, got {x.dtype}")
 
             # Draw noise that depends on the samples alone
             position = Position((0,), 0, torch.arange(start, start + len(x), device=x.device))

@@ -98,9 +98,7 @@ def integers_at(position: Position, purpose: str, high: int, shape: Sequence[int
     shape and device of the result, are the same as for `uniform_at`.
     """
     if not 1 <= high <= 2**31:
-        raise ActlabError(
-            f"cannot draw whole numbers below {high}; give a number from 1 to 2147483648"
-        )
+        raise ActlabError(f"high: expected a whole number from 1 to 2147483648, got {high}")
     words = _words_at(position, purpose, shape).to(torch.int64).bitwise_and_(0xFFFFFFFF)
     return words.mul_(high).bitwise_right_shift_(32)
 
@@ -114,8 +112,8 @@ def _words_at(position: Position, purpose: str, shape: Sequence[int]) -> Tensor:
     runs = index.shape[0] if index.dim() == 2 else 1
     if len(seeds) != runs:
         raise ActlabError(
-            f"a position has {len(seeds)} seeds and an index of shape {tuple(index.shape)}; "
-            "give one seed for (B,), R seeds for (R, B)"
+            f"position: expected one seed for an index (B,), R seeds for (R, B), got {len(seeds)} "
+            f"seeds for {tuple(index.shape)}"
         )
 
     # Hash the samples, then their elements.

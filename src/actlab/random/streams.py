@@ -127,7 +127,7 @@ class Calls:
         if torch._C._current_graph_task_id() != -1:  # a recomputed layer would draw other numbers
             raise ActlabError(
                 "layers with stochastic activations or dropout must not be inside "
-                "torch.utils.checkpoint"
+                "torch.utils.checkpoint. Remove the checkpoint around them."
             )
         step = stream.root.step
         if step is not None and step == self._step:

@@ -267,7 +267,7 @@ def _table(file: str) -> pd.DataFrame:
         try:
             path = resource(file)
         except ActlabError:
-            text = f"file of published curves not found: {file!r}; {_EXPECTED}"
+            text = f"published.file: {_EXPECTED}, got {file!r}, which does not exist"
             raise ActlabError(text) from None
 
     # Columns with checked types
@@ -276,15 +276,16 @@ def _table(file: str) -> pd.DataFrame:
         # A panel may be called NA, or 1
         frame = pd.read_csv(regular(path), dtype=types, keep_default_na=False)
     except (OSError, ValueError) as error:
-        text = f"{file} cannot be read as published curves ({one_line(error)}); {_EXPECTED}"
+        text = f"published.file: {_EXPECTED}, got {file} ({one_line(error)})"
         raise ActlabError(text) from error
 
     # Reject missing columns and numbers
     missing = [column for column in _COLUMNS if column not in frame]
     if missing:
-        raise ActlabError(f"{file} lacks the columns {', '.join(missing)}; {_EXPECTED}")
+        text = f"published.file: {_EXPECTED}, got {file} without {', '.join(missing)}"
+        raise ActlabError(text)
     if not np.isfinite(frame[[*_NUMBER_COLUMNS]]).all(axis=None):
         raise ActlabError(
-            f"{file} has numbers that are not finite: correct them or delete their rows"
+            f"{file} has numbers that are not finite. Correct them, or delete their rows."
         )
     return frame

@@ -87,7 +87,7 @@ def _without_runs(results: Results, figure: str, fixed: Mapping[str, Any]) -> Ac
     study = results.study.name.removesuffix(SMOKE_SUFFIX)
     return ActlabError(
         f"figure {figure!r}: no run{setting} under {results.root} has finished and recorded what "
-        f"it shows; run the study first: actlab study run {study}"
+        f"it shows. Run the study first: actlab study run {study}"
     )
 
 
@@ -176,8 +176,8 @@ def panel_of(results: Results, panel: Mapping[str, Any], lines: list[Line]) -> P
         # matplotlib would ignore such a limit with a warning
         if panel.get("log") and not ylim[0] > 0:
             raise ActlabError(
-                f"figure {panel['name']!r}: 'ylim' {ylim} on a logarithmic axis: "
-                "give limits above 0"
+                f"'ylim' of figure {panel['name']!r}: expected limits above 0 on a logarithmic "
+                f"axis, got {ylim}"
             )
         ylim = (float(ylim[0]), float(ylim[1]))
 
@@ -276,8 +276,8 @@ def _at_several_points(
     # The keys whose value the user has to state
     open_keys = [key for key in point if point[key] != earlier[key]]
     return ActlabError(
-        f"figure {panel['name']!r}: {text} is at several grid points; "
-        f"give 'where' or 'fixed' a value of {' and '.join(open_keys)}"
+        f"figure {panel['name']!r}: {text} is at several grid points. Set a value of "
+        f"{' and '.join(open_keys)} in 'where' or 'fixed'."
     )
 
 

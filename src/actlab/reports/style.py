@@ -260,12 +260,12 @@ def framed(
         foot = 0.1 + _CAPTION_LINE * len(caption_lines)
     height = head + sum(rows) + foot
     if paper and height > PAGE:
-        remedy = "give fewer panels"
+        remedy = "Use fewer panels."
         if paper.columns == 1:
-            remedy = "give --paper 2, or fewer panels"
+            remedy = "Use --paper 2, or fewer panels."
         raise ActlabError(
             f"figure {name!r} has {number} panels and would be {height:.1f} inches high, "
-            f"but a page has {PAGE:g}: {remedy}"
+            f"but a page has {PAGE:g}. {remedy}"
         )
 
     # Axes

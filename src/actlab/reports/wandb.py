@@ -143,7 +143,7 @@ class RunLogger(WandbLogger):
                 return wandb.init(**arguments, settings=settings)
             except wandb.errors.Error as error:
                 self._mode = "offline"
-                rank_zero_info(f"W&B cannot be used, the run is kept offline: {one_line(error)}")
+                rank_zero_info(f"W&B is offline ({one_line(error)}). The run is stored locally.")
 
         arguments["mode"] = self._mode
         del arguments["resume"]  # has no effect offline except a warning

@@ -29,5 +29,5 @@ def calling() -> Iterator[None]:
         if changed != dtype:  # whatever was raised may follow from it
             raise RunError(
                 f"an activation, network or task set torch's default dtype to {changed}, from "
-                f"{dtype}: do not change the default; set trainer.precision in the config instead"
+                f"{dtype}. Set trainer.precision in the config instead."
             )

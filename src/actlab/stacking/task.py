@@ -204,7 +204,7 @@ class StackedTask(Training):
         if values.shape != (runs,):
             shape = tuple(values.shape)
             raise ActlabError(
-                f"{name!r} of a stack of {runs} runs: log one number per run, not shape {shape}"
+                f"{name} of a stack: expected {runs} logged numbers, one per run, got {shape}"
             )
         self.latest[name] = values
 

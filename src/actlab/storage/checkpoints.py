@@ -58,7 +58,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     """
 
     config: Mapping[str, Any] | None = None  # the training record stored in every checkpoint
-    remedy = "give another file"  # about a damaged checkpoint, for the error message
+    remedy = "use another file"  # about a damaged checkpoint, for the error message
 
     def __init__(self) -> None:
         super().__init__()
@@ -130,7 +130,7 @@ def epochs_of(checkpoint: Mapping[str, Any]) -> int:
 def read(
     path: str | Path | IO[Any],
     map_location: Any = "cpu",
-    remedy: str = "give another file",
+    remedy: str = "use another file",
     weights_only: bool = True,
 ) -> dict[str, Any]:
     """Load a local checkpoint of tensors and plain values, from its path or an open file.

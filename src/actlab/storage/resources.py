@@ -15,7 +15,7 @@ def resource(relative: str) -> Path:
     for root in _ROOTS:
         if (root / relative).exists():
             return root / relative
-    raise ActlabError(f"{relative!r} is missing from this installation of actlab; reinstall actlab")
+    raise ActlabError(f"{relative!r} is missing from this installation. Reinstall actlab.")
 
 
 def names_in(folder: str) -> list[str]:

@@ -217,21 +217,19 @@ def _table(content: bytes) -> Any:
     columns = sorted(opened.schema_arrow.names)
     if columns not in (sorted(_ROW), sorted(_ROW.keys() - {_LOOP})):
         listed = ", ".join(opened.schema_arrow.names)[:100]
-        raise ValueError(f"the columns are {listed or 'missing'}; they must be {', '.join(_ROW)}")
+        raise ValueError(f"expected the columns {', '.join(_ROW)}, got {listed or 'none'}")
 
     for field in opened.schema_arrow:
         is_allowed = _ROW[field.name]
         if not is_allowed(field.type):
             content_kind = "text" if is_allowed is _is_text else "numbers"
-            raise ValueError(
-                f"the column {field.name} has type {field.type}; it must hold {content_kind}"
-            )
+            raise ValueError(f"column {field.name}: expected {content_kind}, got {field.type}")
 
     # Rows
     table = opened.read(use_threads=False)
     table.validate(full=True)
     if len(table) != opened.metadata.num_rows:
-        raise ValueError(f"{len(table)} rows, not {opened.metadata.num_rows}")
+        raise ValueError(f"expected {opened.metadata.num_rows} rows, got {len(table)}")
     return table
 
 

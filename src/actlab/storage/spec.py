@@ -63,7 +63,7 @@ class Spec:
             return cls(*_import_path(path), params)
         if not isinstance(path, str) or not all(isinstance(key, str) for key in params):
             raise ActlabError(
-                "an activation is a name or a mapping with a name, like {name: elu}; got "
+                "activation: expected a name or a mapping with a name, such as {name: elu}, got "
                 f"{short_repr(value)}"
             )
 
@@ -118,8 +118,9 @@ def _import_path(target: Any) -> tuple[str, str]:
     if not _is_code(target):
         source, name = _import_path(type(target))
         raise ActlabError(
-            f"the activation {short_repr(target)} is built already, which layers cannot share: "
-            f"give its class, or {{name: {source}:{name}, …}} with its arguments"
+            f"activation: expected a class or a name, got {short_repr(target)}, a built module, which "
+            f"layers cannot share. Use its class, or {{name: {source}:{name}, …}} with its "
+            "arguments."
         )
 
     # Functions of torch written in C do not name a module that has them
@@ -131,6 +132,6 @@ def _import_path(target: Any) -> tuple[str, str]:
             if reduce(getattr, attribute.split("."), sys.modules.get(source)) is target:
                 return source, attribute
     raise ActlabError(
-        f"the activation {name} has no import path: define it at the top level of a module, or "
-        "register it by actlab.register and give its name"
+        f"the activation {name} has no import path. Define it at the top level of a module, or "
+        "register it with actlab.register and use its name."
     )

@@ -149,7 +149,7 @@ class Task(Training, ABC):
         # Check the arguments.
         if type(self).quantities is Task.quantities and not self.sees_network:
             raise ActlabError(
-                f"{type(self).__name__} defines neither quantities nor measure: define one of them"
+                f"{type(self).__name__} defines neither quantities nor measure. Define one of them."
             )
         allowed = [name for name in self.metric_names if name not in self.derived]
         invalid = set(training_metrics) - set(allowed)

@@ -28,9 +28,9 @@ def as_batch(batch: Any) -> Any:
     if len(inputs) != 1 or len(targets) > 1:
         keys = ", ".join(map(str, batch))
         raise RunError(
-            f"a batch has the keys {keys}: rename its columns so that one is of "
-            f"{', '.join(INPUTS)} and at most one of {', '.join(TARGETS)}, or give tuples "
-            "(inputs, targets)"
+            f"keys of a batch: expected one of {', '.join(INPUTS)} and at most one of "
+            f"{', '.join(TARGETS)}, got {keys}. Rename the columns, or return tuples (inputs, "
+            "targets) from the dataset."
         )
     return tuple(batch[name] for name in inputs + targets)
 
@@ -38,7 +38,7 @@ def as_batch(batch: Any) -> Any:
 def targets_of(batch: Any) -> Tensor:
     """Return the second tensor of a batch."""
     if len(batch) < 2:
-        raise RunError("a batch has inputs alone: give tuples (inputs, targets)")
+        raise RunError("the batch has no targets. Return (inputs, targets) from the dataset.")
     targets: Tensor = batch[1]
     return targets
 
@@ -53,8 +53,8 @@ def matching(output: Tensor, targets: Tensor) -> Tensor:
     if output.shape != targets.shape:
         raise RunError(
             f"the targets of a batch have shape {tuple(targets.shape)}, but the network's output "
-            f"has {tuple(output.shape)}: give targets of shape (B, num_outputs), such as "
-            "y.unsqueeze(1)"
+            f"has {tuple(output.shape)}. Use targets of shape (B, num_outputs), such as "
+            "y.unsqueeze(1)."
         )
     return output
 
@@ -64,8 +64,8 @@ def class_numbers(output: Tensor, batch: Any) -> Tensor:
     labels = targets_of(batch)
     if labels.is_floating_point() or labels.shape != output.shape[:-1]:
         raise RunError(
-            f"the labels of a batch are {labels.dtype} of shape {tuple(labels.shape)}, but logits "
-            f"have shape {tuple(output.shape)}: give class numbers, of shape (B,)"
+            f"labels of a batch: expected class numbers of shape {tuple(output.shape[:-1])}, got "
+            f"{labels.dtype} of shape {tuple(labels.shape)}. Return one whole number per sample."
         )
     return labels.long()
 
@@ -77,7 +77,7 @@ def check_classes(labels: Tensor, classes: int, padding: int) -> None:
     invalid = labels[~is_class & (labels != padding)]
     if len(invalid):
         raise RunError(
-            f"a batch has the label {int(invalid[0])}, but the classes are 0 to {classes - 1}: to "
-            "leave samples out, give them the label -100 in an actlab.tasks.FrameTask, or weights "
-            "of 0 in the `quantities` of a task of your own"
+            f"labels of a batch: expected classes from 0 to {classes - 1}, got {int(invalid[0])}. "
+            "To leave samples out, use the label -100 in an actlab.tasks.FrameTask, or weights of "
+            "0 in the `quantities` of your task."
         )

@@ -250,9 +250,9 @@ class Blocks:
                         _step(trainer)
             if self.undrawn and not before.same(Generators.now()):
                 raise RunError(
-                    "the network or the loss draws random numbers in some updates only: let it "
-                    "draw in each, or override training_step in the task, which is then called at "
-                    "each update"
+                    "the network or the loss draws random numbers in some updates only. Draw in "
+                    "every update, or override training_step in the task, which is then called in "
+                    "every update."
                 )
         finally:
             self.drew = None

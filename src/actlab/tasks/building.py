@@ -23,9 +23,9 @@ from actlab.random.seeding import own_generators
 from actlab.runtime.modules import plain_attributes
 
 NO_PLATEAU = (  # in studies, whose stacks have one scheduler
-    "model.scheduler ReduceLROnPlateau: leave it out and give model.schedules "
-    "{lr: {class_path: actlab.optim.Plateau, "
-    "init_args: {metric: val/loss, shrink: 0.1, patience: 10}}}"
+    "model.scheduler: expected another scheduler in a study, got ReduceLROnPlateau. Remove it, and "
+    "set model.schedules to {lr: {class_path: actlab.optim.Plateau, "
+    "init_args: {metric: val/loss, shrink: 0.1, patience: 10}}}."
 )
 _FUSED = (Adam, AdamW, SGD)
 _DECOUPLED = (AdamW, Adafactor, Muon)  # whatever their settings
@@ -44,9 +44,9 @@ def check_builders(network: Any, **builders: Any) -> None:
     if isinstance(network, nn.Module) or not callable(network):
         example = "nn.Sequential(nn.Flatten(), nn.LazyLinear(64), act(), nn.LazyLinear(outputs))"
         raise ActlabError(
-            f"network {short_repr(network)}: give a function that builds it, such as lambda act, "
-            f"outputs, shape: {example}; actlab.replace exchanges the activations of a built "
-            "network"
+            f"network: expected a function that builds it, got {short_repr(network)}. Write, for "
+            f"example, lambda act, outputs, shape: {example}. For the activations of a built "
+            "network, use actlab.replace."
         )
 
     # Optimisers and schedulers are classes or partials.
@@ -54,7 +54,8 @@ def check_builders(network: Any, **builders: Any) -> None:
         if builder is not None and not callable(builder):
             example = "such as functools.partial(torch.optim.SGD, lr=0.1)"
             raise ActlabError(
-                f"{name} {short_repr(builder)}: give a class of torch.optim or a partial, {example}"
+                f"{name}: expected a class of torch.optim or a partial, {example}, got "
+                f"{short_repr(builder)}"
             )
 
 
@@ -78,12 +79,12 @@ def checked_optimizer(task: Any, groups: Any) -> Optimizer:
     for name, value in optimizer.defaults.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise ActlabError(
-                f"model.optimizer.{name} is {value}: give a finite number, such as 1e-3"
+                f"model.optimizer.{name}: expected a finite number, such as 1e-3, got {value}"
             )
     if task.l2 is not None:
         _check_decay(optimizer, task.l2)
     if task.scheduler is not None and "lr" in task.schedules:
-        raise ActlabError("both 'scheduler' and 'schedules: lr' are set: give one of them")
+        raise ActlabError("both 'scheduler' and 'schedules: lr' are set. Remove one of them.")
     return optimizer
 
 
@@ -134,19 +135,21 @@ def _check_decay(optimizer: Optimizer, l2: L2) -> None:
     defaults = optimizer.defaults
     if "weight_decay" not in defaults:
         raise ActlabError(
-            f"{name} has no 'weight_decay', which 'l2' requires: leave out 'l2', or use another "
-            "optimizer"
+            f"model.l2: expected an optimizer with 'weight_decay', got {name}. Remove model.l2, or "
+            "use another optimizer."
         )
     if decouples(kind, defaults) and not l2.half:
         raise ActlabError(
-            f"model.l2.half is false, but {name} decouples weight decay from the gradient, so 'l2' "
-            "is no penalty with or without ½: leave 'half' out and give the decay as 'strength'"
+            f"model.l2.half: expected true for {name}, which decouples weight decay from the "
+            "gradient, got false. Remove 'half', and set 'strength' to the weight decay."
         )
 
     # AdamW's default is not 0.
     argument = (parameters(kind) or {}).get("weight_decay")
     if defaults["weight_decay"] not in (0, argument and argument.default):
-        raise ActlabError("both 'l2' and the optimizer's 'weight_decay' are set: give one of them")
+        raise ActlabError(
+            "both 'l2' and the optimizer's 'weight_decay' are set. Remove one of them."
+        )
 
 
 def total(task: pl.LightningModule, by: By) -> int:
@@ -167,8 +170,8 @@ def total(task: pl.LightningModule, by: By) -> int:
 
     if number is None or not 0 <= number < math.inf:
         raise ActlabError(
-            f"a schedule by shares of a training without a number of {by}s: set {limit}, or give "
-            f"its lengths as whole numbers of {by}s"
+            f"a schedule by shares of the training requires a number of {by}s. Set {limit}, or use "
+            f"whole numbers of {by}s as lengths."
         )
     return int(number)
 
@@ -179,8 +182,8 @@ def check_devices(trainer: pl.Trainer, network: nn.Module) -> None:
         return
     if any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in network.modules()):
         raise ActlabError(
-            f"batch norm on {trainer.world_size} devices, each with a part of the batch: on GPUs "
-            "set trainer.sync_batchnorm true, on CPUs trainer.devices 1"
+            f"batch norm on {trainer.world_size} devices would use only a part of each batch. On "
+            "GPUs, set trainer.sync_batchnorm to true; on CPUs, set trainer.devices to 1."
         )
 
 
@@ -196,8 +199,8 @@ def check_built_on_cpu(network: nn.Module) -> None:
     for tensor in itertools.chain(network.parameters(), network.buffers()):
         if tensor.device.type == accelerator.type:
             raise ActlabError(
-                f"the network has weights on {tensor.device}: create them on the CPU; the Trainer "
-                "moves them to its device"
+                f"the network has weights on {tensor.device}. Create them on the CPU; the Trainer "
+                "moves them to its device."
             )
 
 
@@ -219,17 +222,19 @@ def _monitor(scheduler: Any, task: Any) -> str:
     monitor = getattr(scheduler, "monitor", None)
     if monitor is None:
         raise ActlabError(
-            "model.scheduler torch.optim.lr_scheduler.ReduceLROnPlateau has no metric: give "
-            "pytorch_lightning.cli.ReduceLROnPlateau and its monitor, such as val/loss"
+            "model.scheduler: expected a scheduler with a monitor, got "
+            "torch.optim.lr_scheduler.ReduceLROnPlateau. Use "
+            "pytorch_lightning.cli.ReduceLROnPlateau, and set its monitor, such as val/loss."
         )
     if monitor.startswith("test/"):
         raise ActlabError(
-            f"model.scheduler.monitor {monitor!r}: give a metric of validation, such as val/loss"
+            "model.scheduler.monitor: expected a metric of validation, such as val/loss, got "
+            f"{monitor!r}"
         )
     if task.scheduler_interval == "step":
         raise ActlabError(
-            "model.scheduler ReduceLROnPlateau steps every epoch: leave model.scheduler_interval "
-            "out"
+            "model.scheduler_interval: expected epoch for ReduceLROnPlateau, got step. Remove the "
+            "setting."
         )
     return str(monitor)
 

@@ -62,7 +62,9 @@ class ClassificationTask(Task):
         metrics: Mapping[str, Metric] | None = None,
     ) -> None:
         if top is not None and not 1 <= top <= num_classes:
-            raise ActlabError(f"model.top {top}: give a number of classes from 1 to {num_classes}")
+            raise ActlabError(
+                f"model.top: expected a number of classes from 1 to {num_classes}, got {top}"
+            )
         # Before the base class, which reads the names of the metrics
         self.num_classes = num_classes
         self.top = top
@@ -88,8 +90,8 @@ class ClassificationTask(Task):
             classes = getattr(metric, "num_classes", None)
             if classes not in (None, num_classes):
                 raise ActlabError(
-                    f"{KEY}.{name}.num_classes {classes}: the task has {num_classes} classes: give "
-                    f"{num_classes}"
+                    f"{KEY}.{name}.num_classes: expected {num_classes}, as in the task, got "
+                    f"{classes}"
                 )
 
     @classmethod

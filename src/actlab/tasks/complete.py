@@ -78,7 +78,7 @@ class CompleteCheckpoint(Callback):
         for key, restored in states.items():
             number = len(checkpoint.get(key, restored))
             if number != len(restored):
-                raise _damaged(trainer, f"has {number} {key}, where {len(restored)} were built")
+                raise _damaged(trainer, f"has {number} {key}, but the training has {len(restored)}")
 
         # Compare which parameters have a state.
         stateless_keys: list[str] = []
@@ -95,7 +95,7 @@ class CompleteCheckpoint(Callback):
             restored_form = restored_forms.get(key, "nothing")
             if form in (restored_form, NOT_YET) or key.startswith(tuple(stateless_keys)):
                 continue
-            raise _damaged(trainer, f"has {restored_form} at {key}, where {form} was built")
+            raise _damaged(trainer, f"has {restored_form} at {key}, but the training has {form}")
 
     def _missing(
         self, checkpoint: Mapping[str, Any], number: int, state: Mapping[str, Any]

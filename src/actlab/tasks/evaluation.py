@@ -90,8 +90,8 @@ class Evaluation(pl.LightningModule, ABC):
     ) -> None:
         if dataloader_idx:
             raise ActlabError(
-                f"several data loaders of {split} data: their means have one name. Evaluate them "
-                "one by one, or as one dataset, torch.utils.data.ConcatDataset"
+                f"{split} data: expected one data loader, got several. Evaluate them one by one, "
+                "or join their datasets with torch.utils.data.ConcatDataset."
             )
 
         # Measure the batch. A user's `measured` may accept no split.

@@ -41,8 +41,8 @@ class Metrics:
         for name in self.templates:
             if not re.fullmatch(r"[\w-]+", name) or name in reserved:
                 raise ActlabError(
-                    f"{KEY}.{name}: give the metric a name of letters, digits, _ and -, other than "
-                    f"{', '.join(reserved)}"
+                    f"{KEY}: expected names of letters, digits, _ and -, except "
+                    f"{', '.join(reserved)}, got {name!r}. Rename the metric."
                 )
 
     def __bool__(self) -> bool:

@@ -112,8 +112,8 @@ def _print_note(paths: list[str]) -> None:
     if len(paths) > MOST_NAMED:
         names += " and others"
     print(
-        f"note: the checkpoint does not hold {names}: numbers may differ from those of a training "
-        "without a stop. Save such state by state_dict or register_buffer",
+        f"note: the checkpoint does not hold {names}: numbers may differ from a training without a "
+        "stop. Save such state with state_dict or register_buffer.",
         flush=True,
     )
 

@@ -107,8 +107,8 @@ def _rebuilt(
     """
     if config is None:
         raise ActlabError(
-            "the checkpoint holds no config of the trained task (an older version of actlab, or "
-            f"another program, wrote it): give the arguments of {kind.__name__}"
+            "the checkpoint has no config of the trained task (an older version of actlab, or "
+            f"another program, wrote it). Pass the arguments of {kind.__name__}."
         )
 
     # Find the recorded class. A class without an import path is the user's.
@@ -125,7 +125,7 @@ def _rebuilt(
     missing = [f"{name}=…" for name in missing_in(config) if name not in arguments]
     if missing:
         raise ActlabError(
-            "the checkpoint does not record arguments that a script gave as objects: pass them, "
+            "the checkpoint does not record arguments that a script passed as objects. Pass them: "
             f"{kind.__name__}.load_from_checkpoint(…, {', '.join(missing)})"
         )
     remedy = f"{kind.__name__}.load_from_checkpoint(…, trust=True)"
@@ -134,7 +134,8 @@ def _rebuilt(
     task_class: Any = kind if is_kind else locate(config["model"]["class_path"])
     if not issubclass(task_class, kind):
         raise ActlabError(
-            f"the checkpoint is of {path}, not of {kind.__qualname__}: load it with that class"
+            f"checkpoint: expected the class {kind.__qualname__}, got {path}. Load it with that "
+            "class."
         )
 
     # Build the task. The user's arguments replace recorded ones.

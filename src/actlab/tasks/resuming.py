@@ -87,8 +87,8 @@ def restore(
     reason = _reason_against(state, checkpoint, trainer)
     if reason is not None or state is None:
         raise ActlabError(
-            f"the checkpoint was saved within an epoch, after {batches} batches, {reason}: give a "
-            "checkpoint of ModelCheckpoint with save_on_train_epoch_end: true"
+            f"the checkpoint was saved within an epoch, after {batches} batches, {reason}. Use a "
+            "checkpoint of ModelCheckpoint with save_on_train_epoch_end: true."
         )
 
     means.sums = dict(state["means"][trainer.global_rank])

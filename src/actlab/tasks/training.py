@@ -115,9 +115,8 @@ class Training(Evaluation):
 
         if task.ragged and accumulated > 1:
             raise ActlabError(
-                f"trainer.accumulate_grad_batches {accumulated}: the batches of "
-                f"{type(task).__name__} differ in size, but would have equal weight; give a larger "
-                "data.batch_size"
+                f"trainer.accumulate_grad_batches: expected 1 for {type(task).__name__}, whose "
+                f"batches differ in size, got {accumulated}. Set a larger data.batch_size instead."
             )
 
     def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:

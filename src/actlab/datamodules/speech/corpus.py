@@ -44,8 +44,8 @@ _TOP = "(?P<top>(?:[^/]+/)?)"  # the layout may begin one folder below the given
 _CORPUS = re.compile(f"{_TOP}(?P<split>train|test)/{_REGION}/{_SPEAKER}{_FILE}")
 _SAMPLE = re.compile(f"{_TOP}(?P<split>){_REGION}-{_SPEAKER}{_FILE}")
 EXPECTED = (
-    "expected TIMIT's folders train/dr1/SPEAKER/… and test/dr1/SPEAKER/… (LDC93S1) or those of "
-    "NLTK's sample, dr1-SPEAKER/…"
+    "expected TIMIT's folders train/dr1/SPEAKER/… and test/dr1/SPEAKER/… (LDC93S1), or the "
+    "folders dr1-SPEAKER/… of NLTK's sample"
 )
 
 
@@ -72,8 +72,8 @@ class Sentence(NamedTuple):
         existing = self.wav or self.phn or Path(self.key)
         missing = "phn" if self.wav else "wav"
         raise ActlabError(
-            f"sentence {existing.with_suffix('')} has no .{missing} file; copy it from the "
-            "corpus, or remove the other files of the sentence"
+            f"sentence {existing.with_suffix('')} has no .{missing} file. Copy it from the "
+            "corpus, or remove the other files of the sentence."
         )
 
 
@@ -112,7 +112,7 @@ def find(folder: Path) -> Corpus:
                 files.append((match, path))
         if files:
             return Corpus(folder, _sentences(files), has_parts=layout is _CORPUS)
-    raise ActlabError(f"{folder} is not a copy of TIMIT; {EXPECTED}")
+    raise ActlabError(f"{folder}: {EXPECTED}, got neither. Use the folder of the corpus.")
 
 
 def _sentences(files: Sequence[tuple[re.Match[str], Path]]) -> list[Sentence]:
@@ -152,11 +152,11 @@ def check_whole(corpus: Corpus, partial: bool) -> None:
     if corpus.has_parts and not partial and counts != WHOLE:
         numbers = ", ".join(f"{part} {counts[part]} of {WHOLE[part]}" for part in PARTS)
         raise ActlabError(
-            f"{corpus.folder} is not the whole of TIMIT: its numbers of sentences are {numbers}. "
-            "Complete the folder, or set data.partial to true to use an incomplete copy."
+            f"{corpus.folder}: expected all sentences of TIMIT, got {numbers}. Complete the "
+            "folder, or set data.partial to true to use an incomplete copy."
         )
     if not all(counts.values()):
         raise ActlabError(
-            f"{corpus.folder} needs sentences of training speakers, core test speakers and other "
-            f"speakers in the test folder: {EXPECTED}"
+            f"{corpus.folder}: expected sentences of training speakers, core test speakers and "
+            f"other test speakers, got {counts}. Add speakers to the folder."
         )

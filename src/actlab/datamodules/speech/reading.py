@@ -69,7 +69,7 @@ def load_corpus(corpus: Corpus, cache_dir: str | None = None) -> dict[str, Tenso
         tensors = _read(corpus)
         if _digest_of(corpus) != digest:
             raise ActlabError(
-                f"{corpus.folder} changed while it was read; run again when its files are whole"
+                f"{corpus.folder} changed while it was read. Run again when its files are complete."
             )
         return tensors
 

@@ -16,7 +16,7 @@ from actlab.errors.messages import reason
 from actlab.storage.files import regular
 
 SPHERE = b"NIST_1A\n"
-REMEDY = "copy it from the corpus again"
+REMEDY = "Copy it from the corpus again"
 _COUNT = re.compile(rb"^sample_count -i (\S+)", re.MULTILINE)  # in a SPHERE header
 _PHONE = re.compile(r"\s*([0-9]{1,11})\s+([0-9]{1,11})\s+(\S+)\s*")
 _MOST_UNLABELLED = RATE // 2  # upper limit of audio samples after the last phone
@@ -27,7 +27,7 @@ def contents(path: Path) -> bytes:
     try:
         return regular(path).read_bytes()
     except OSError as error:
-        raise ActlabError(f"{path} cannot be read ({reason(error)}); {REMEDY}") from error
+        raise ActlabError(f"{path} cannot be read ({reason(error)}). {REMEDY}.") from error
 
 
 def read_recording(path: Path) -> NDArray[np.int16]:
@@ -55,9 +55,9 @@ def read_recording(path: Path) -> NDArray[np.int16]:
 
     if form != (RATE, 1, "PCM_16") or not WINDOW <= declared <= len(samples):
         raise ActlabError(
-            f"{path} is damaged, compressed or not a recording of one channel with 16 bits at 16 "
-            f"kHz, at least {WINDOW} audio samples; {REMEDY}, or decompress the corpus with "
-            "'sph2pipe -p'"
+            f"{path}: expected an uncompressed recording of one channel with 16 bits at 16 kHz "
+            f"and at least {WINDOW} audio samples, got another file. {REMEDY}, or decompress the "
+            "corpus with 'sph2pipe -p'."
         )
     return samples[:declared]
 
@@ -83,14 +83,14 @@ def read_phones(path: Path, samples: int) -> list[Phone]:
         if label not in CLASS_OF or not last_end <= begin <= end <= samples + WINDOW // 2:
             raise ActlabError(
                 f"{path}, line {number}: expected 'begin end phone', such as '0 2120 h#', from "
-                f"{last_end} to {samples} audio samples, not {line[:40]!r}; {REMEDY}, together "
-                "with the recording"
+                f"{last_end} to {samples} audio samples, got {line[:40]!r}. {REMEDY}, together "
+                "with the recording."
             )
         phones.append((begin, end, label))
         last_end = end
     if not phones or last_end < samples - _MOST_UNLABELLED:
         raise ActlabError(
-            f"{path} is cut off: its phones end at audio sample {last_end} of {samples}; {REMEDY}"
+            f"{path} is cut off: its phones end at audio sample {last_end} of {samples}. {REMEDY}."
         )
     return phones
 
