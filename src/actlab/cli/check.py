@@ -59,7 +59,8 @@ def main(argv: Sequence[str]) -> int:
             raise ActlabError(untried(f"activation {label(spec)}", ended)) from ended
         _print(text, rows)
         missing = NAMES[len(rows)]
-        raise ActlabError(f"{missing!r} cannot be measured: the process {ended.how}") from ended
+        message = f"{missing!r} cannot be measured, because the process {ended.how}"
+        raise ActlabError(message) from ended
 
     _print(text, rows)
     print(_NOTE)

@@ -121,7 +121,7 @@ def add_run_options(sub: ArgumentParser) -> None:
     machines.add_argument(
         "--cluster",
         metavar="HOST:PORT",
-        help="train on the nodes of a Ray cluster; auto: that of this machine",
+        help="train on the nodes of a Ray cluster; auto: the cluster of this machine",
     )
     machines.add_argument(
         "--cpus", type=float, metavar="N", help="cores that a job reserves on a node; default: 1"
@@ -165,7 +165,7 @@ def shard(text: str) -> Shard:
     index, slash, number = text.partition("/")
     if not (slash and index.isdecimal() and number.isdecimal() and int(index) < int(number)):
         raise ActlabError(
-            f"--shard {text}: give I/N with whole numbers, I from 0 to N-1, such as 0/4"
+            f"--shard: expected I/N with whole numbers, I from 0 to N-1, such as 0/4, got {text!r}."
         )
     return Shard(int(index), int(number))
 
@@ -187,7 +187,8 @@ def paper_of(args: Namespace) -> Paper | None:
     if args.paper is None:
         if args.font:
             raise ActlabError(
-                f"--font {args.font} is of figures for a paper: give --paper 1 or --paper 2 too"
+                "--font requires --paper, because it is the font of paper figures. Add --paper 1 "
+                "or --paper 2."
             )
         return None
 
