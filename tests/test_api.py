@@ -202,7 +202,7 @@ def test_settings_seeds_and_parameters():
     staged = actlab.load_study("gelu_mnist_classifier", seeds={"choose": 3, "compare": [7, 9]})
     assert [stage.seeds for stage in staged.stages] == [(0, 1, 2), (7, 9)]
     assert {run.seed for run in actlab.load_study("demo", seeds=range(2, 5)).runs()} == {2, 3, 4}
-    with pytest.raises(ActlabError, match="seeds: give these to load_study"):
+    with pytest.raises(ActlabError, match=r"does not accept seeds. Pass them to load_study"):
         actlab.results(study, seeds=2)
 
 

@@ -271,11 +271,11 @@ def test_a_block_is_written_again_from_what_is_printed():
     [
         (
             "    num_outputs = 1\n",
-            "PriceTable has no num_outputs: give model.num_outputs in the config",
+            "PriceTable has no num_outputs. Set model.num_outputs in the config",
         ),
         (
             "self.input_shape = ",
-            "PriceTable has no input_shape: give model.input_shape in the config",
+            "PriceTable has no input_shape. Set model.input_shape in the config",
         ),
         (
             ".unsqueeze(1)",

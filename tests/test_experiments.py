@@ -82,7 +82,8 @@ def test_a_users_hyperparameters_come_back_from_the_checkpoint(cli, tmp_path):
     outcome = cli(
         "test", "--trust", *model, "--data", "lightning_classes.Data", "--ckpt_path", checkpoint
     )
-    assert "model.num_classes is 5" in outcome.rejection
+    assert "model.num_classes: expected " in outcome.rejection
+    assert ", got 5." in outcome.rejection
 
 
 def test_a_value_of_the_config_or_a_default_counts_where_the_data_has_none():
@@ -95,18 +96,21 @@ def test_a_value_of_the_config_or_a_default_counts_where_the_data_has_none():
 @pytest.mark.parametrize(
     ("config", "parts"),
     [
-        (config_of(OURS), ["Data has no num_classes", "give model.num_classes"]),
-        (config_of(OURS, num_classes=4), ["Data has no input_shape", "give model.input_shape"]),
+        (config_of(OURS), ["Data has no num_classes", "Set model.num_classes"]),
+        (config_of(OURS, num_classes=4), ["Data has no input_shape", "Set model.input_shape"]),
         (
             config_of(OURS, "lightning_classes.NotYet"),
-            ["NotYet has no num_classes", "give model.num_classes"],
+            ["NotYet has no num_classes", "Set model.num_classes"],
         ),
         (
             config_of("lightning_classes.Needs"),
-            ["Data has no num_classes", "give model.num_classes"],
+            ["Data has no num_classes", "Set model.num_classes"],
         ),
-        (config_of(OURS, MNIST, num_classes=4), ["model.num_classes is 4", "num_classes 10"]),
-        (config_of(OURS, SHAPED, input_shape=[8]), ["model.input_shape is [8]", "input_shape [7]"]),
+        (config_of(OURS, MNIST, num_classes=4), ["model.num_classes: expected 10", "got 4"]),
+        (
+            config_of(OURS, SHAPED, input_shape=[8]),
+            ["model.input_shape: expected [7]", "got [8]"],
+        ),
         (config_of(OURS, MNIST, seed=4), ["model.seed", "seed_everything"]),
         (
             config_of("lightning_classes.Model", widht=4),
@@ -114,7 +118,10 @@ def test_a_value_of_the_config_or_a_default_counts_where_the_data_has_none():
         ),
         (config_of(OURS, MNIST, activation="gleu"), ["'gleu'", "'gelu'"]),
         ({**config_of(OURS, MNIST), "trainer": {"strategy": "nonsense"}}, ["trainer", "nonsense"]),
-        ({**config_of(OURS, MNIST), "seed_everything": True}, ["seed_everything True"]),
+        (
+            {**config_of(OURS, MNIST), "seed_everything": True},
+            ["seed_everything: expected", "got True"],
+        ),
     ],
 )
 def test_contradictory_and_missing_values_are_rejected(config, parts):

@@ -62,7 +62,7 @@ def test_a_config_trains_and_its_checkpoint_is_tested(path, cli, tmp_path):
 def assert_complete(path, root, said, **options):
     """Every run of a study has ended well and as planned; its table and its figures exist."""
     assert not [
-        fault for fault in ("in a stack", "a trial of", "no checkpoint keeps") if fault in said
+        fault for fault in ("in a stack", "a trial of", "no checkpoint has") if fault in said
     ]
     assert len(list(root.glob("*/result.json"))) >= len(
         reading.load(path, smoke=True, **options).runs()

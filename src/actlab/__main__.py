@@ -96,8 +96,8 @@ def _run_guarded(args: Sequence[str], nobody_reads: Callable[[], bool]) -> int:
         words = takewhile(lambda word: not word.startswith("-"), args)
         command = " ".join(["actlab", *words])
         raise ActlabError(
-            f"the process was asked to exit with code {exit_.code} while `{command}` ran: an "
-            "activation, class or callback of the config calls sys.exit"
+            f"an activation, class or callback of the config ended `{command}` with code "
+            f"{exit_.code}. Remove its call of sys.exit."
         ) from exit_
 
 
@@ -123,7 +123,7 @@ def run(args: Sequence[str]) -> int:
 
     # Import and run the module of the command
     if command not in COMMANDS:
-        raise unknown("command", command, list(COMMANDS))
+        raise unknown("command", command, COMMANDS, command="actlab --help")
     if _needs_workers(args):
         from actlab.engines.workers import start_server
 

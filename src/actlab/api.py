@@ -174,9 +174,9 @@ def spec_of(activation: Activation) -> str | dict[str, Any]:
     file = getattr(sys.modules["__main__"], "__file__", None)
     if file is None:
         raise ActlabError(
-            f"{spec.name} cannot be imported by the processes that train: define it at the top "
-            f"level of a file, and give './FILE.py:{spec.name}' (in a notebook, %%writefile "
-            "FILE.py writes the cell)"
+            f"the processes that train cannot import {spec.name}. Define it at the top level of a "
+            f"file and pass './FILE.py:{spec.name}' (in a notebook, %%writefile FILE.py writes the "
+            "cell)."
         )
     return Spec(file, spec.name, spec.params).plain
 
@@ -316,7 +316,8 @@ def _plan(study: str | Path | Study, changes: Mapping[str, Any]) -> Study:
     if not isinstance(study, Study):
         return load_study(study, **changes)
     if changes:
-        raise ActlabError(f"{', '.join(changes)}: give these to load_study, which made the study")
+        names = ", ".join(changes)
+        raise ActlabError(f"a loaded study does not accept {names}. Pass them to load_study.")
     return study
 
 
@@ -326,7 +327,7 @@ def _plain(value: Any, place: str, levels: int = 50) -> Any:
     Other objects are rejected.
     """
     if levels == 0:
-        raise ActlabError(f"{place}: values are nested deeper than 50 levels")
+        raise ActlabError(f"{place}: expected at most 50 levels of nested values, got more.")
 
     # Go into nested values
     if isinstance(value, Mapping):
@@ -347,8 +348,8 @@ def _plain(value: Any, place: str, levels: int = 50) -> Any:
     if callable(value):
         return spec_of(value)
     raise ActlabError(
-        f"{place}: give text, a number, True, False, None, a list, a mapping, a class or a "
-        f"function, not {short_repr(value)}"
+        f"{place}: expected text, a number, True, False, None, a list, a mapping, a class or a "
+        f"function, got {short_repr(value)}."
     )
 
 
@@ -360,7 +361,8 @@ def _folder(runs_dir: str | Path, study: Study) -> Path:
     except FileNotFoundError:
         pass
     except (OSError, ValueError) as error:
-        raise ActlabError(f"runs_dir {short_repr(str(runs_dir))}: {reason(error)}") from error
+        message = f"runs_dir: expected a folder, got {short_repr(str(runs_dir))} ({reason(error)})."
+        raise ActlabError(message) from error
     return folder
 
 

@@ -63,12 +63,12 @@ OF_TRAINER = {
 }
 # Callbacks that tasks reject, and why
 _UNRECORDED = {
-    LearningRateFinder: "trains with another learning rate than the checkpoints record: leave it "
-    "out and give model.optimizer.lr, which `actlab tune` searches",
-    BatchSizeFinder: "trains with another batch size than the checkpoints record: leave it out and "
-    "give data.batch_size",
-    StochasticWeightAveraging: "keeps averaged weights that no checkpoint and no test would hold: "
-    "use pytorch_lightning.callbacks.WeightAveraging or EMAWeightAveraging",
+    LearningRateFinder: "trains with another learning rate than the checkpoints record. Remove it "
+    "and set model.optimizer.lr, which `actlab tune` can search.",
+    BatchSizeFinder: "trains with another batch size than the checkpoints record. Remove it and "
+    "set data.batch_size.",
+    StochasticWeightAveraging: "averages weights that no checkpoint and no test would contain. "
+    "Use pytorch_lightning.callbacks.WeightAveraging or EMAWeightAveraging.",
 }
 
 
@@ -209,8 +209,8 @@ class ActlabCLI(LightningCLI):
         arguments = self.config_init.trainer
         if arguments.barebones and (arguments.callbacks or arguments.logger):
             raise ActlabError(
-                "trainer.barebones excludes loggers and checkpoints: give --trainer.logger null "
-                "and --trainer.callbacks null"
+                "trainer.barebones excludes loggers and checkpoints. Set trainer.logger and "
+                "trainer.callbacks to null."
             )
         try:
             trainer = super().instantiate_trainer(**kwargs)
@@ -257,7 +257,7 @@ def shape_for(
         return shape
     if issubclass(model, Task) or arguments[name] is None:  # a task's default need not fit the data
         raise ActlabError(
-            f"{type(data).__qualname__} has no {name}: give model.{name} in the config"
+            f"{type(data).__qualname__} has no {name}. Set model.{name} in the config."
         )
     return arguments[name]
 
@@ -281,8 +281,8 @@ def check_shape(name: str, stated: Any, data: pl.LightningDataModule) -> None:
         is_equal = list(stated) == list(shape)
     if not is_equal:
         raise ActlabError(
-            f"model.{name} is {stated!r}, but {type(data).__qualname__} has {name} {shape!r}: "
-            f"leave model.{name} out"
+            f"model.{name}: expected {shape!r}, as {type(data).__qualname__} has, got {stated!r}. "
+            f"Remove model.{name}."
         )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 from annotated_types import Ge, MinLen  # a dependency of pydantic that imports fast
 
 from actlab.errors import ActlabError
-from actlab.errors.messages import short_repr
+from actlab.errors.messages import alternatives, expectation, short_repr
 
 if TYPE_CHECKING:
     from pydantic import ConfigDict, ValidationError
@@ -22,20 +22,6 @@ Count = Annotated[int, Ge(1)]
 Whole = Annotated[int, Ge(0)]
 Shape = Annotated[Sequence[Count], MinLen(1)]
 _CONFIG: ConfigDict = {"strict": True, "arbitrary_types_allowed": True, "allow_inf_nan": False}
-# pydantic's descriptions, and the descriptions in our messages.
-_DESCRIPTIONS = {
-    "a valid string": "text",
-    "an instance of Spec": "text",
-    "a valid boolean": "true or false",
-    "a valid integer": "a whole number",
-    "a valid mapping": "a mapping",
-    "a valid dictionary": "a mapping",
-    "callable": "a class or a function",
-    "an instance of Path": "a path",
-    "an instance of Sequence": "a list",
-    "an instance of range": "a range",
-    "a valid list": "a list",
-}
 
 
 def validated(function: Callable[P, Returned]) -> Callable[P, Returned]:
@@ -138,25 +124,20 @@ def _one_line(
     if kind.startswith("missing"):
         return ActlabError(f"{function_name}: {name} is missing")
     if kind.startswith("multiple"):
-        return ActlabError(f"{function_name}: {name} is given twice")
+        return ActlabError(f"{function_name}: {name} has two values. Remove one of them.")
 
     # Wrong types and values, with all that the annotation allows
     descriptions = [_allowed(detail) for detail in details if detail["loc"][0] == place]
-    allowed = " or ".join(dict.fromkeys(descriptions))
+    allowed = alternatives(descriptions)
     value = args[place] if isinstance(place, int) else kwargs[name]
     return ActlabError(f"{function_name}: {name}: expected {allowed}, got {short_repr(value)}")
 
 
 def _allowed(detail: Any) -> str:
     """Return what one error of pydantic allows, in our words."""
-    message = detail["msg"].removeprefix("Input should be ")
     _, *parts = detail["loc"]
     if "[key]" in parts:
         return "a mapping with texts as keys"
     if any(isinstance(part, int) for part in parts):
         return "a list of these"
-
-    allowed: str = _DESCRIPTIONS.get(message, message)
-    if allowed.startswith(("greater than", "less than")):
-        return f"a number {allowed}"
-    return allowed
+    return expectation(detail["msg"])

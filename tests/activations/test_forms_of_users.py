@@ -133,7 +133,7 @@ def test_a_file_that_parses_arguments_sees_its_own(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", words := ["actlab", "check", "./optional.py:act"])
     assert actlab.factory(f"{tmp_path}/optional.py:act")()(torch.ones(2))[0] == 1
     with pytest.raises(
-        ActlabError, match=r"required\.py ends the process when it is imported, with code 2"
+        ActlabError, match=r"required\.py ends the process with code 2 when it is imported"
     ):
         actlab.factory(f"{tmp_path}/required.py:act")
     assert sys.argv is words

@@ -155,7 +155,7 @@ def test_a_setting_is_run_in_the_block_that_it_was_chosen_in(tmp_path):
         plan, blocks=(blocks[0], replace(blocks[1], grid={**blocks[1].grid, MOMENTUM: [0.9]}))
     )
     with pytest.raises(
-        DamagedError, match=r"has chosen lr 0\.01, momentum 0\.5, which the grid does not have"
+        DamagedError, match=r"has selected lr 0\.01, momentum 0\.5, which the grid does not have"
     ):
         opening.opened(StudyFolder(other, tmp_path))
 
@@ -178,7 +178,7 @@ def test_a_selection_by_another_rule_is_rejected(tmp_path, rule):
 def test_blocks_that_a_table_could_not_tell_apart_are_refused():
     plan = study(select=Selection())
     blocks = tuple(Block({ACT: ["relu"]}, settings={"model.width": width}) for width in (64, 128))
-    with pytest.raises(ActlabError, match=r"two blocks of s .* seed 0: give each block a 'name'"):
+    with pytest.raises(ActlabError, match=r"two blocks of s .* seed 0. Add a 'name' to each"):
         groups(replace(plan, blocks=blocks))
     named = tuple(replace(block, name=str(number)) for number, block in enumerate(blocks))
     assert len(groups(replace(plan, blocks=named))) == 2

@@ -11,7 +11,7 @@ from actlab.checks.rows import NAMES
 DIFFERENCES = "gradient against differences"
 BEND = (
     "pictures: shape and dtype of the input, finite, as declared; vectors: returned "
-    "shape (1, 24, 64, 24) for an input of shape (64, 24): return a tensor of that shape; "
+    "shape (1, 24, 64, 24) for an input of shape (64, 24). Return a tensor of this shape; "
     "sequences: raises RuntimeError"
 )
 
@@ -66,8 +66,8 @@ def test_a_derivative_that_is_not_finite_is_named(file):
         ("LearnsATensor", "gradient", "learns a tensor of shape (1,) that is not in the optimiser"),
         ("Infinitesimal", "gradient", "non-finite for finite inputs"),
         ("Raises", "output", "raises ValueError: not today"),
-        ("InPlaceInTraining", "output", "changes its input: return a new tensor"),
-        ("HiddenInPlace", "output", "changes its input: return a new tensor"),
+        ("InPlaceInTraining", "output", "changes its input. Return a new tensor"),
+        ("HiddenInPlace", "output", "changes its input. Return a new tensor"),
         ("MakesAParameter", "gradient", "creates a parameter in its first call (slope)"),
         (
             "hand_written_gradients.py:FirstSize",
@@ -77,7 +77,7 @@ def test_a_derivative_that_is_not_finite_is_named(file):
         (
             "hand_written_gradients.py:Twice",
             DIFFERENCES,
-            "at 100 % of inputs: correct its backward pass",
+            "at 100 % of inputs. Correct its backward pass",
         ),
         (
             "hand_written_gradients.py:StraightThrough",
@@ -191,7 +191,7 @@ def test_rows_before_the_end_of_the_process_are_printed(file, cli):
     outcome = cli("check", f"{file}:EndsInBfloat16")
     assert outcome.code == 2
     assert "wide inputs" in outcome.out
-    assert "'bfloat16' cannot be measured: the process exited with code 0" in outcome.err
+    assert "'bfloat16' cannot be measured, because the process exited with code 0" in outcome.err
 
 
 def test_a_stopped_check_speaks_of_nothing_to_resume(file, cli):

@@ -67,13 +67,13 @@ def test_averaged_weights_are_validated_tested_and_saved(fit, tmp_path):
         (
             ["--trainer.callbacks+=StochasticWeightAveraging", "--trainer.callbacks.swa_lrs=0.01"],
             (
-                "StochasticWeightAveraging keeps averaged weights that no checkpoint and no test "
-                "would hold: use"
+                "StochasticWeightAveraging averages weights that no checkpoint and no test "
+                "would contain. Use"
             ),
         ),
         (
             ["--trainer.barebones=true"],
-            "barebones excludes loggers and checkpoints: give --trainer.logger null",
+            "barebones excludes loggers and checkpoints. Set trainer.logger and",
         ),
     ],
 )

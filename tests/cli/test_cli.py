@@ -555,11 +555,14 @@ def test_a_resolved_config_runs_again_also_as_lightning_writes_it(succeed, elu, 
             ["study", "rn", "demo"],
             "command of actlab study 'rn'; did you mean 'run'? Allowed: clean, new",
         ),
-        (["study", "run", "demo", "--set", "nonsense"], "key=value"),
-        (["study", "run", "demo", "--max-stack", "0"], "--max-stack 0"),
+        (["study", "run", "demo", "--set", "nonsense"], "expected KEY=VALUE"),
+        (
+            ["study", "run", "demo", "--max-stack", "0"],
+            "--max-stack: expected a positive whole number, got 0.",
+        ),
         (
             ["fit", "-c", "mnist_classifier", "--graphs", "yes"],
-            "--graphs: expected true or false, got yes.",
+            "--graphs: expected true or false, got 'yes'.",
         ),
         (["activations", "--plot", "units.docx"], "units.docx"),
     ],
@@ -604,8 +607,8 @@ def test_a_checkpoint_says_how_precise_it_is(fit, cli, succeed, tmp_path):
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
-        (["--model.activation", "gelu"], ["model.activation is 'gelu'", "'elu'"]),
-        (["-c", "mnist_classifier"], ["model.activation is 'gelu_tanh'", "'elu'"]),
+        (["--model.activation", "gelu"], ["model.activation: expected 'elu'", "got 'gelu'"]),
+        (["-c", "mnist_classifier"], ["model.activation: expected 'elu'", "got 'gelu_tanh'"]),
         (["--model.network.hidden", "[12, 12]"], ["model.network.hidden", "[12, 12]", "[12]"]),
         (["--model.network.init", "he"], ["model.network.init", "'he'", "'unit_norm_rows'"]),
         (["--data.dataset", "./nothing", "--data.sample", "false"], ["./nothing"]),
@@ -618,8 +621,8 @@ def test_words_that_contradict_the_checkpoint_are_refused(cli, elu, words, parts
 
 def test_training_goes_on_with_what_was_trained(fit, elu):
     words = ["--model.network.hidden", "[12]", "--ckpt_path", elu, "--trainer.max_epochs", "2"]
-    assert "model.activation is 'gelu_tanh'" in fit(*words, "--seed_everything", "3").rejection
-    assert "seed_everything is 0" in fit(*words, "--model.activation", "elu").rejection
+    assert "model.activation: expected 'elu'" in fit(*words, "--seed_everything", "3").rejection
+    assert "seed_everything: expected 3" in fit(*words, "--model.activation", "elu").rejection
     assert fit(*words, "--model.activation", "elu", "--seed_everything", "3").code == 0
 
 
@@ -628,8 +631,8 @@ def test_a_checkpoint_without_a_config_asks_for_one(cli, fit, elu):
     del checkpoint["actlab"]
     torch.save(checkpoint, elu)
     line = cli("test", "--ckpt_path", elu).rejection
-    assert "holds no config" in line
-    assert "-c FILE" in line
+    assert "has no config" in line
+    assert "-c CONFIG" in line
     words = ["--model.activation", "elu", "--model.network.hidden", "[12]"]
     assert fit(*words, "--ckpt_path", elu, command="test").code == 0
 

@@ -51,7 +51,7 @@ def test_a_trainer_that_is_null_is_one_line(cli, tmp_path):
     (tmp_path / "config.yaml").write_text("trainer: null\n")
     words = ("-c", "mnist_classifier", "-c", tmp_path / "config.yaml", "--data.sample", "true")
     assert (
-        "trainer null: give a mapping of arguments of Lightning's Trainer, or leave it out"
+        "trainer: expected a mapping of arguments of Lightning's Trainer, got null. Set them, or"
         in cli("validate", *words).rejection
     )
 

@@ -177,7 +177,8 @@ def test_a_config_that_the_stock_cli_saved_trains(run, cli, tmp_path):
         assert {*rows["epoch"]} == epochs
         shutil.copy("kept/last.ckpt", "last-2.ckpt")
     Path("saved.yaml").write_text(yaml.safe_dump({**config, "ckpt_path": "no.ckpt"}))
-    assert "there is no checkpoint file 'no.ckpt'" in cli("fit", "-c", "saved.yaml").rejection
+    rejection = cli("fit", "-c", "saved.yaml").rejection
+    assert "expected last, best or a file on this computer, got 'no.ckpt'" in rejection
 
 
 def test_an_evaluation_prints_the_same_table(run):

@@ -142,11 +142,11 @@ def test_a_study_like_one_of_a_paper_has_its_keys(succeed, tmp_path, name):
 @pytest.mark.parametrize(
     ("path", "why"),
     [
-        ("demo.yaml", "ships with actlab; give another name"),
+        ("demo.yaml", "ships with actlab. Use another name"),
         ("mine.txt", "ends in .yaml"),
         ("nowhere/mine.yaml", "the folder nowhere does not exist"),
-        ("...yaml", "study name '..': give letters, digits"),
-        ("my study.yaml", "study name 'my study': give letters, digits"),
+        ("...yaml", "study name: expected a letter or digit, then letters, digits"),
+        ("my study.yaml", "'_' and '-', got 'my study'"),
     ],
 )
 def test_new_says_what_is_wrong_with_a_path(cli, path, why):
@@ -368,7 +368,7 @@ def test_a_whole_study_is_deleted_where_asked_for(clean, root):
 
 def test_runs_of_forgotten_options_or_an_unopened_stage_are_kept(clean, root):
     kept = (
-        "kept: 4 runs, because no run in runs/tiny belongs to this plan, or one of its stages "
+        "4 runs will stay, because no run in runs/tiny belongs to this plan, or one of its stages "
         "has not opened"
     )
     assert kept in clean("--set", "data.batch_size=100", "--yes")

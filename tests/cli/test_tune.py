@@ -305,7 +305,7 @@ def test_a_trial_that_diverges_is_the_worst(cli, tune, tuned, tmp_path, without_
     assert {r["point"][LR] for r in results_of(tmp_path) if r["seed"] == 100} == {1e-3}
     outcome = tune("--search", f"{LR}=[1e+29, 1e+30]", "--reference", "gelu", "--trials", "1")
     for rejected in (outcome, cli("study", "show", "runs/tiny-tuned.yaml")):
-        assert "all have failed or diverged, so search other values" in rejected.rejection
+        assert "Search other values if all trials failed or diverged." in rejected.rejection
     assert "(best" not in outcome.out
 
 
@@ -316,7 +316,7 @@ def test_an_own_activation_needs_no_default_and_fails_with_its_message(
     words = ("--search", "slope=0.5..2.0", "--trials", "1", "--fresh", "1")
     needy = tune("--activation", "./mine.py:needy", *words)
     assert needy.code == 0, needy.err
-    assert "without needy as given: " in needy.out
+    assert "needy is not compared with its default arguments: " in needy.out
     assert len({json.dumps(r["point"]) for r in results_of(tmp_path) if r["seed"] == 100}) == 2
     broken = tune("--activation", "./mine.py:broken", *words)
     assert broken.code == 1
@@ -331,11 +331,11 @@ def test_an_own_activation_needs_no_default_and_fails_with_its_message(
         (["--search", "alpha"], ["'alpha'", "LOW..HIGH"]),
         (["--search", "alpha=3..1"], ["'alpha=3..1'", "lower one first"]),
         (["--search", "alpha=-1e308..1e308"], ["from -1e15 to 1e15"]),
-        (["--search", f"alpha=[1, {'9' * 400}]"], ["999 cannot be searched; give finite numbers"]),
+        (["--search", f"alpha=[1, {'9' * 400}]"], ["expected finite numbers or words, got 999"]),
         (["--search", "alpha=a..b"], ["'alpha=a..b'", "numbers"]),
-        (["--search", "alpha=[1]"], ["two values"]),
-        (["--search", "alpha=[1, 1.0]"], ["given twice"]),
-        (["--search", "alpha=[[1], [2]]"], ["[1] cannot be searched"]),
+        (["--search", "alpha=[1]"], ["two or more values"]),
+        (["--search", "alpha=[1, 1.0]"], ["occurs twice"]),
+        (["--search", "alpha=[[1], [2]]"], ["expected finite numbers or words, got [1]"]),
         (["--search", "alpha=1..2", "--search", "alpha=2..3"], ["'alpha=2..3'", "each KEY once"]),
         (["--search", "name=[relu, elu]"], ["'name'"]),
         (["--search", "slope=1..2"], ["parameter of elu 'slope'", "Allowed: alpha"]),
@@ -455,12 +455,10 @@ def test_a_study_file_searches_then_compares(cli, succeed, tmp_path, monkeypatch
 
 
 NOT_SEARCHED = {
-    "search: {model.activation: [relu, elu]}": (
-        "search model.activation: give a dotted config key that"
-    ),
-    "search: {alpha: 0.1..3}": "search alpha: give a dotted config key",
+    "search: {model.activation: [relu, elu]}": ("search: expected a dotted config key that"),
+    "search: {alpha: 0.1..3}": "such as {alpha: 0.1..3}, got 'alpha'",
     "search: {elu: {alpha: 0.1..3}}": "unknown activation to search 'elu'",
-    "set: {}": "nothing to select",
+    "set: {}": "selects nothing",
 }
 
 
@@ -478,7 +476,7 @@ def test_only_the_first_of_two_stages_searches(cli, tmp_path, before):
     path = tmp_path / "tiny.yaml"
     search = "{name: b, seeds: 2-3, search: {model.optimizer.lr: 0.1..1}}"
     path.write_text(f"{STUDY}stages: [{before}{search}]")
-    assert "give 'search' to the first of two stages" in cli("study", "plan", path).err
+    assert "Set 'search' in the first of two stages" in cli("study", "plan", path).err
 
 
 def test_shards_share_the_trials_of_a_search(succeed, tmp_path):

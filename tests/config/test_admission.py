@@ -293,7 +293,7 @@ def test_the_command_names_what_would_be_imported_and_how_to_allow_it(
     command = {"model": "validate", "data": "predict"}.get(case, "test")
     outcome = cli(command, "--ckpt_path", path, "--trainer.logger", "false")
     assert (outcome.code, outcome.err.count("\n")) == (2, 1), outcome
-    assert f"If you trust the file: actlab {command} --ckpt_path {path}" in outcome.err
+    assert f"If you trust the file, use actlab {command} --ckpt_path {path}" in outcome.err
     assert outcome.err.endswith("--trust\n")
     assert ("evil" if "evil" in str(value) else "system") in outcome.err
     assert trap() == ()
@@ -347,7 +347,7 @@ def test_with_a_config_another_record_is_a_difference_and_runs_nothing(
         for command in ("test", "fit"):
             outcome = cli(command, "-c", "c.yaml", "--ckpt_path", path)
             assert (outcome.code, outcome.err.count("\n")) == (2, 1), outcome
-            assert f"{key.replace('.init_args', '')} is " in outcome.err
+            assert f"{key.replace('.init_args', '')}: expected " in outcome.err
             assert "was trained with" in outcome.err
     assert trap() == ()
 

@@ -78,17 +78,14 @@ def test_the_own_class_in_another_spelling_keeps_its_arguments(cli, folder):
 @pytest.mark.parametrize("file", ["../nets.py", "./my-nets.py"])
 def test_a_file_that_cannot_be_imported_is_one_line(cli, folder, file):
     outcome = cli("fit", "-c", "mnist_classifier", "--model.network.class_path", f"{file}:Net")
-    assert (
-        f"model.network.class_path '{file}:Net': the file of a class is imported"
-        in outcome.rejection
-    )
+    assert f"named with letters, digits and _, got '{file}:Net'" in outcome.rejection
 
 
 def test_a_class_that_is_set_alone_keeps_no_arguments_of_another_one(cli):
     outcome = cli(
         "study", "plan", "demo", "--set", "model.network.class_path=actlab.networks.ResNet"
     )
-    fault = "'model.network.hidden'. Allowed: channels_last, depth. In actlab.networks.ResNet."
+    fault = "Allowed: channels_last, depth. See the arguments of actlab.networks.ResNet."
     assert fault in outcome.rejection
 
 
@@ -108,5 +105,5 @@ def test_a_module_that_requires_arguments_is_one_line(cli, folder, monkeypatch):
     lines = "import sys", "assert sys.argv == ['the code of the config']", "sys.exit(3)"
     (folder / "own/exiting.py").write_text("\n".join(lines))
     outcome = cli("fit", "-c", "mnist_classifier", "--model.network.class_path", "own.exiting.Net")
-    fault = "the code of the config ends the process when it is imported, with code 3"
+    fault = "the code of the config ends the process with code 3 when it is imported"
     assert fault in outcome.rejection

@@ -60,7 +60,7 @@ def test_a_dataset_that_the_sample_would_replace_is_rejected(cli, config, values
     dataset, sample = places
     assert "data.dataset 'here' (" in err
     assert f"{dataset}) has no effect, because data.sample is true (" in err
-    assert f"{sample}): give one of them, or set data.sample to false" in err
+    assert f"{sample}). Remove one of them, or set data.sample to false" in err
 
 
 def test_a_dataset_is_taken_over_a_sample_that_is_switched_off(cli, config):

@@ -224,7 +224,8 @@ def test_words_in_quotes_lists_null_and_nothing():
 def test_a_number_for_a_text_key_in_yaml_is_rejected_with_the_quoting(cli, value, quoted):
     found = study(STUDY.replace("REVISION", value))
     with pytest.raises(
-        ActlabError, match=f"data.revision .* expects str | None.* quotes: revision: {quoted}"
+        ActlabError,
+        match=f"data.revision: expected text or null, got .* quotes: revision: {quoted}",
     ):
         configs.check(found)
     Path("base.yaml").write_text(BASE.replace("sample: true", f"revision: {value}"))
@@ -235,13 +236,16 @@ def test_a_number_for_a_text_key_in_yaml_is_rejected_with_the_quoting(cli, value
 def test_text_for_a_number_key_in_yaml_is_rejected(cli):
     config = yaml.safe_load(OWN)
     config["data"]["init_args"] = {"rates": [0.1, "0.1"]}
-    with pytest.raises(ActlabError, match=r"data.rates '0.1' is text, but float is expected"):
+    message = "expected a number, got the text '0.1'. Remove the quotes"
+    with pytest.raises(ActlabError, match=f"data.rates: {message}"):
         experiments.build(config)
-    with pytest.raises(ActlabError, match=r"optimizer.lr '1e-3' is text, but .* without quotes"):
+    message = "expected .*, got the text '1e-3'. Remove the quotes"
+    with pytest.raises(ActlabError, match=f"optimizer.lr: {message}"):
         configs.check(study(STUDY.replace("data.revision: REVISION", "model.optimizer.lr: '1e-3'")))
     Path("base.yaml").write_text(BASE.replace("max_epochs: 1,", "max_epochs: '1',"))
     outcome = cli("fit", "-c", "base.yaml", "--print_config")
-    assert "trainer.max_epochs '1' is text, but int or null is" in outcome.rejection
+    message = "trainer.max_epochs: expected a whole number or null, got the text '1'"
+    assert message in outcome.rejection
 
 
 def test_a_text_reaches_a_class_as_text():
@@ -283,7 +287,7 @@ def test_values_and_classes_from_python_are_passed_as_values():
     }
     assert type(found["a.b"]) is int
     with pytest.raises(
-        ActlabError, match=r"settings: a.b: give text, a number, .* not datetime.date"
+        ActlabError, match=r"settings: a.b: expected text, a number, .* got datetime.date"
     ):
         actlab.load_study("s.yaml", settings={"a.b": datetime.date(2024, 1, 1)})
 

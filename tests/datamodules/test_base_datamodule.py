@@ -147,7 +147,8 @@ def test_a_fraction_of_less_than_a_test_batch_is_one_line(tmp_path):
         tested_by_steps = True  # as tasks declare; for others it is Lightning's line
 
     with pytest.raises(
-        ActlabError, match=r"limit_test_batches 0\.1: less than one of 3 batches; .* 0\.333"
+        ActlabError,
+        match=r"limit_test_batches: expected at least one of 3 batches, got 0\.1\. .* 0\.333",
     ):
         run.fit(Tested(), datamodule=Numbers(BATCH, 20, 3))
 

@@ -73,5 +73,5 @@ def test_fetch_puts_files_where_it_says(cli, monkeypatch):
     assert cli("data", "fetch", "twitter_pos").out == f"{twitter_pos.FOLDER}/a\n"
     assert cli("data", "fetch", "twitter_pos", "--folder", "there").out == "there/a\n"
     assert asked == [twitter_pos.FOLDER, "there"]
-    assert "cannot fetch mnist: it is downloaded from the hub" in cli("data", "fetch", "mnist").err
+    assert "cannot fetch mnist, which is downloaded from" in cli("data", "fetch", "mnist").err
     assert "unknown dataset 'mnst'; did you mean 'mnist'" in cli("data", "fetch", "mnst").err

@@ -164,7 +164,7 @@ def test_shards_train_all_runs_once_without_locks(
         for shard in (first, 1 - first):
             before = {path.parent.name for path in folder.glob("*/result.json")}
             outcome = succeed(*RUN, "--shard", f"{shard}/2", "--jobs", "0")
-            assert "start the study without --shard when all shards have ended" in outcome.out
+            assert "when all shards have ended, start the study without --shard" in outcome.out
             done.append({path.parent.name for path in folder.glob("*/result.json")} - before)
     assert sorted(name for names in done for name in names) == sorted(runs)
     assert all(done)
@@ -180,7 +180,7 @@ def test_shards_train_all_runs_once_without_locks(
 def test_a_malformed_shard_is_named(cli, folder):
     for text in ("2/2", "1", "a/b"):
         outcome = cli("study", "run", "mine.yaml", "--shard", text)
-        assert (outcome.code, f"--shard {text}: give I/N" in outcome.err) == (2, True)
+        assert (outcome.code, f"such as 0/4, got '{text}'" in outcome.err) == (2, True)
 
 
 def start(folder, host):

@@ -101,17 +101,14 @@ def test_each_fails_by_name_and_the_others_are_trained(cli, tmp_path):
         ),
         (
             ["--model.activation", "./failing_activations.py:Exits"],
-            "asked to exit with code 0 while `actlab fit` ran",
+            "ended `actlab fit` with code 0",
         ),
         (["--model.activation", "./failing_activations.py:Breaks"], "raised BrokenPipeError"),
         (
             ["--model.activation", "./failing_activations.py:DoublesFirst"],
             "set torch's default dtype",
         ),
-        (
-            ["--model.optimizer.lr", ".inf"],
-            "model.optimizer.lr: expected a finite number, such as 1e-3, got inf",
-        ),
+        (["--model.optimizer.lr", ".inf"], "model.optimizer.lr: expected a finite number, got inf"),
     ],
 )
 def test_a_fit_says_so_in_one_line(cli, words, message):
@@ -149,7 +146,7 @@ def test_a_study_rejects_numbers_that_are_not_finite(cli, tmp_path, where):
     for command in ("plan", "run"):
         outcome = cli("study", command, "tiny.yaml", *words)
         assert outcome.code == 2
-        assert "give a finite number" in outcome.err
+        assert "expected a finite number, got" in outcome.err
     assert not (tmp_path / "runs").exists()
 
 

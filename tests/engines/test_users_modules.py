@@ -77,10 +77,10 @@ def test_loaders_of_a_study_have_processes_as_in_a_script(succeed, folder):
 
 MISTAKES = {
     "TakesAnOptimizer": (
-        "model.optimizer: torch.optim.Adam needs 'params', which the module passes: annotate the "
-        "argument with `OptimizerCallable` of pytorch_lightning.cli"
+        "model.optimizer: torch.optim.Adam requires 'params', which the module passes. Annotate "
+        "the argument with `OptimizerCallable` of pytorch_lightning.cli"
     ),
-    "HasLoaders": "no data is given: name its class in a config (-c FILE) or as --data CLASS. "
+    "HasLoaders": "data: expected a class, got none. Add -c CONFIG, or pass --data CLASS. "
     "Move a module's own data loaders into a LightningDataModule",
 }
 
@@ -105,7 +105,7 @@ def test_lightning_of_the_other_name_gets_its_remedy_where_it_is_not_installed(c
     )
     outcome = cli("fit", "--model", f"theirs{len(line)}.Net", "--data", "mistaken_modules.Points")
     assert (outcome.code, len(outcome.err.splitlines())) == (2, 1)
-    assert "write pytorch_lightning in place of lightning.pytorch" in outcome.err
+    assert "Replace lightning.pytorch with pytorch_lightning" in outcome.err
 
 
 def test_an_error_in_the_data_ends_a_study_with_one_line(cli, folder):

@@ -70,9 +70,7 @@ def test_data_that_draw_from_torch_are_trained_on_one_by_one(load, tmp_path):
     found = packing.pack(runs, tmp_path)
     assert [len(job.runs) for job in found.jobs] == [1, 1]
     (reason,) = found.reasons
-    assert reason.startswith(
-        "in a stack weights differ from those of a run alone after some updates"
-    )
+    assert reason.startswith("in a stack weights differ from a run alone after some updates")
 
 
 def epochs_of(root, run, name="loss", split="val"):
@@ -116,7 +114,7 @@ def test_what_one_member_alone_could_not_have_a_stack_has_not_either(load):
     [
         (
             "model.class_path=parts_of_users.Buffered",
-            "initial weights differ from those of a run alone (seen)",
+            "initial weights differ from a run alone (seen)",
         ),
         (
             "model.network.class_path=parts_of_users.AlwaysDropping",
@@ -354,7 +352,7 @@ def test_averaged_weights_are_refused_where_others_would_be_tested(load, cli, tm
         tmp_path / "r",
     )
     assert outcome.code == 2
-    assert f"{kind} keeps averaged weights" in outcome.err
+    assert f"{kind} averages weights" in outcome.err
 
 
 def test_the_best_checkpoint_is_the_best_by_the_rule_that_holds(load, tmp_path, capsys):

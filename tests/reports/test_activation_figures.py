@@ -46,7 +46,7 @@ def test_figure_has_a_panel_for_every_activation():
 
 def test_other_suffixes_are_rejected(cli):
     outcome = cli("activations", "--plot", "units.pdf")
-    assert "'units.pdf': the suffix must be .png or .svg" in outcome.rejection
+    assert "--plot: expected a file .png or .svg, got 'units.pdf'" in outcome.rejection
 
 
 def test_an_activation_that_cannot_be_drawn_is_named_with_its_error(tmp_path):

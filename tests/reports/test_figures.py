@@ -348,7 +348,7 @@ def test_mistakes_in_an_axis_of_conditions_get_clear_errors(written):
             "",
             "unknown condition of noise/test/error ''.*noise=0.*Name one as 'condition'",
         ),
-        ("xlabel: strength", "at: lst", "figures.*at.*Given: 'lst'"),
+        ("xlabel: strength", "at: lst", "figures.*at.*, got 'lst'"),
         ("noise/test/error: h", "noise/test/eror: h", "did you mean 'noise/test/error'"),
     ):
         with pytest.raises(ActlabError, match=message):

@@ -141,9 +141,9 @@ def test_several_studies_come_in_one_latex_table(cli, written, tmp_path):
         ).out
     )
     alone = cli("report", "--title", "Two", "--runs-dir", tmp_path / "runs")
-    assert "--title Two: is the title of a table of --latex" in alone.rejection
+    assert "--title requires --latex" in alone.rejection
     empty = cli("report", "--latex", "--runs-dir", tmp_path / "none")
-    assert "none: expected a folder of studies, found no table.json" in empty.rejection
+    assert "--runs-dir: expected a folder of studies with table.json, got" in empty.rejection
 
 
 def test_a_study_without_columns_is_left_out_of_the_latex_table(cli, written, tmp_path):
@@ -174,7 +174,8 @@ def test_a_figure_for_a_paper_has_its_width_and_true_fonts(cli, written, tmp_pat
     words = ("study", "report", tmp_path / "units.yaml", "--runs-dir", tmp_path / "runs")
     alone = cli(*words, "--font", "serif")
     assert alone.code == 2
-    assert "--font serif is of figures for a paper: give --paper 1 or --paper 2 too" in alone.err
+    message = "--font requires --paper, because it is the font of paper figures. Add --paper 1"
+    assert message in alone.err
     said = cli(*words, "--activation", *MINE, "--paper", 1, "--font", "serif").succeeded()
     serif, wide = loaded.root / "figures" / "curves.pdf", style.Paper(2, "sans")
     assert f"{serif}\n  caption: Lines: median of 2 runs" in said

@@ -149,7 +149,7 @@ def test_minutes_into_which_nothing_fits_are_a_mistake(
     outcome = cli("scoreboard", *mine, "--minutes", "12")
     assert outcome.code == 2
     advised = re.search(
-        r"--minutes 12: expected at least 3[01], .*Use (--minutes (\d+) --tasks picture)\.$",
+        r"--minutes: expected at least 3[01], .* got 12\. Use (--minutes (\d+) --tasks picture)\.$",
         outcome.err.strip(),
     )
     assert 30 < int(advised[2]) < 60  # with room, because the next estimate differs

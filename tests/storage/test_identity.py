@@ -332,7 +332,8 @@ def test_two_runs_of_one_name_are_an_error(ids, monkeypatch):
     text = TEXT.replace("seeds: 2", "seeds: 1").replace(
         "[relu, elu]", "['./a.py:Unit', './b.py:Unit']"
     )
-    with pytest.raises(ActlabError, match=r"two different runs would both be named Unit-lr0\.001"):
+    message = r"two different runs would get the same ID Unit-lr0\.001"
+    with pytest.raises(ActlabError, match=message):
         ids(text=text)
 
 

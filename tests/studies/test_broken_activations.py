@@ -39,7 +39,7 @@ BROKEN = {  # activation → what is said of it
             "Single": "fails in the network: ",
             "Wider": "returned shape (8, 16) for an input of shape (8, 8)",
             "Infinite": "returned non-finite values",
-            "Double": "returned float64 for float32: return the dtype of the input",
+            "Double": "returned float64 for float32. Return the dtype of the input",
             "Steep": "has a non-finite gradient for finite inputs",
             "Cut": "has zero gradient with respect to its input",
             "Raises": "fails: KeyError: 'no such thing'",
@@ -48,11 +48,11 @@ BROKEN = {  # activation → what is said of it
                 "learns a tensor of shape () that is not in the optimiser: make it a Parameter"
             ),
             "Centred": "declares 'elementwise = True', but",
-            "Overwrites": "changes its input: return a new tensor",
+            "Overwrites": "changes its input. Return a new tensor",
         }.items()
     },
     "./hand_written_gradients.py:Twice": (
-        "has a gradient that differs from the difference quotient at 100 % of inputs: correct"
+        "has a gradient that differs from the difference quotient at 100 % of inputs. Correct"
     ),
     "./hand_written_gradients.py:undeclared_function": "has a gradient that differs from",
     "./shared_state.py:Defaulted": (
@@ -109,7 +109,7 @@ def test_units_that_are_only_unusual_are_trained(study, program, tmp_path):
     assert outcome.code == 0, outcome.err
     assert "10 of 10 runs finished" in outcome.out
     told = [
-        line.partition(" ")[0] for line in outcome.out.splitlines() if "no checkpoint keeps" in line
+        line.partition(" ")[0] for line in outcome.out.splitlines() if "no checkpoint has" in line
     ]
     assert told == ["Annealed", "Running", "Drawing"]
     assert "declared a surrogate, not the derivative: DeclaredStraightThrough." in " ".join(

@@ -81,7 +81,7 @@ def test_other_settings_are_named_and_no_file_that_is_as_it_was(study, tmp_path)
     settings = "with other settings: trainer.max_epochs was 1, is 2\n"
     for command in ("plan", "status"):
         assert f"ignored in runs/tiny: 2 finished runs {settings}" in study(command, *longer)
-    assert "kept: 2 runs" in study("clean", *longer)
+    assert "2 runs will stay" in study("clean", *longer)
     (tmp_path / "mine.py").write_text(MINE.replace("    pass", "    threshold = 3"))
     changed = "1 finished run, because ./mine.py:Mine has been changed since"
     assert f"{changed}; 1 finished run {settings}" in study("plan", *longer)

@@ -61,7 +61,7 @@ def test_an_unknown_direction_is_asked_for_before_training(study, tmp_path, metr
         outcome = study(command, metric=metric, columns=column)
         assert (outcome.code, outcome.err.count("\n")) == (2, 1)
         assert (
-            "val_mean does not say whether low or high values are better: give mode: min or"
+            "val_mean does not say whether low or high values are better. Set 'mode: min' or"
             in outcome.err
         )
     assert not (tmp_path / "runs").exists()

@@ -133,7 +133,7 @@ def test_the_selection_is_made_once_and_kept(study, tmp_path, trained):
 
 
 def test_a_selection_by_fewer_runs_than_there_are_is_said(study, tmp_path, trained):
-    said = "chosen by other runs"
+    said = "selected by other runs"
     assert said not in (trained.parent / "out.txt").read_text()
     shutil.copytree(trained, tmp_path / "runs")
     outcome = study(STAGED, "run", "--set", "model.optimizer.lr=[3e-2, 1e-5, 1e-4]")
@@ -142,7 +142,7 @@ def test_a_selection_by_fewer_runs_than_there_are_is_said(study, tmp_path, train
     line = f"2 of 2 settings were {said} than"
     assert words.count(line) == 2, "before the stage is trained, and below its table"
     assert words.index(line) < words.index("stage compare: ")
-    assert "are kept in selection.json: delete it to choose again." in words
+    assert "Delete selection.json to select again." in words
 
 
 def test_a_selection_by_runs_of_other_settings_is_made_again(study, tmp_path, trained):
@@ -182,7 +182,7 @@ def test_a_later_stage_waits_for_the_first(study, tmp_path, trained):
 def test_a_stage_alone_is_run_at_what_another_folder_has_selected(study, tmp_path, trained):
     early = study(STAGED, "run", "--stage", "compare")
     assert early.code == 2
-    assert "no run of stage choose has begun: run it first" in early.err
+    assert "no run of stage choose has begun. Run it first" in early.err
     root = tmp_path / "runs/mine"
     root.mkdir(parents=True, exist_ok=True)
     shutil.copy(trained / "mine/selection.json", root)
@@ -200,7 +200,7 @@ def test_a_stage_that_has_begun_is_not_to_be_run_first(study, tmp_path, trained)
     shutil.copytree(trained, tmp_path / "runs")
     words = ["--activation", "silu"]  # has not been selected for, so the second stage waits again
     kept = study(STAGED, "clean", *words).out
-    left = "4 of 12 runs of stage choose have not ended: run the study again"
+    left = "4 of 12 runs of stage choose have not ended. Run the study again"
     assert "no run in runs/mine belongs to this plan, or one of its stages has not opened" in kept
     early = study(STAGED, "show", "--stage", "compare", *words)
     assert early.code == 2

@@ -92,9 +92,9 @@ def test_what_a_script_gave_as_objects_is_asked_for_by_name(cli, tmp_path):
     found = cli("test", "--ckpt_path", path, *data, *objects, "--model.optimizer.lr", "0.1")
     assert (found.code, found.out) == (0, out), found.err
     for words, says in (
-        ([], "no data is given: name its class in a config (-c FILE) or as --data CLASS"),
-        (data, "gave as objects: give --model.network, --model.optimizer"),
-        (["-c", tmp_path / "c.yaml", "--model.activation", "relu"], "model.activation is 'relu'"),
+        ([], "data: expected a class, got none. Add -c CONFIG, or pass --data CLASS"),
+        (data, "passed as objects. Add --model.network, --model.optimizer"),
+        (["-c", tmp_path / "c.yaml", "--model.activation", "relu"], "was trained with, got 'relu'"),
     ):
         outcome = cli("test", "--ckpt_path", path, *words)
         assert (outcome.code, outcome.err.count("\n")) == (2, 1)

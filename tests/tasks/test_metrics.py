@@ -155,7 +155,7 @@ def test_a_plan_knows_which_metrics_are_numbers_and_what_is_better(cli, tmp_path
         ({"metric": "val/f2"}, "did you mean 'val/f1'"),
         (
             {"metric": "val/pearson"},
-            "val/pearson does not say whether low or high values are better: give mode",
+            "val/pearson does not say whether low or high values are better. Set",
         ),
         ({"metric": "val/pearson", "mode": "max"}, None),
         (
@@ -181,7 +181,8 @@ def test_a_plan_knows_which_metrics_are_numbers_and_what_is_better(cli, tmp_path
     [
         (
             "from torchmetrics import MeanMetric\nclass Mine(MeanMetric):\n    pass\n",
-            "val/mine does not say whether low or high values are better: give mode: min or max",
+            "val/mine does not say whether low or high values are better. "
+            "Set 'mode: min' or 'mode: max'",
         ),
         ("raise RuntimeError('no')\n", "own_metric.Mine cannot be imported: RuntimeError: no"),
     ],
@@ -204,10 +205,10 @@ WRONG = [
         {"task": "multiclass", "num_classes": 1},
         "`num_classes` to be an integer larger than 1, but got 1",
     ),
-    ({"task": "multiclass", "num_classes": "x"}, "model.metrics.f1.num_classes 'x'"),
+    ({"task": "multiclass", "num_classes": "x"}, "model.metrics.f1.num_classes: expected"),
     ({"task": "multiclass", "num_clases": 10}, "did you mean 'model.metrics.f1.num_classes'"),
-    ({"task": "multiclas", "num_classes": 10}, "model.metrics.f1.task 'multiclas'"),
-    ({}, "torchmetrics.F1Score needs 'task': give model.metrics.f1.task"),
+    ({"task": "multiclas", "num_classes": 10}, "model.metrics.f1.task: expected"),
+    ({}, "torchmetrics.F1Score requires 'task'. Set model.metrics.f1.task"),
 ]
 
 

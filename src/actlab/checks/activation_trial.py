@@ -252,7 +252,7 @@ def _fault_of_gradients(task: Task, gradients: Sequence[Tensor]) -> str | None:
     gradient_of_weights = matrices[0].grad
     learns = gradient_of_weights is not None and bool(gradient_of_weights.any())
     if not learns and not any(gradient.any() for gradient in gradients):
-        return "has zero gradient with respect to its input: the layers below it cannot learn"
+        return "has zero gradient with respect to its input, so layers below it cannot learn"
     return None
 
 
@@ -321,7 +321,7 @@ def check_call(activation: nn.Module, x: Tensor, output: object, before: InputSt
     # ``x.data`` avoids autograd's count.
     if x._version != version or not torch.equal(x.nan_to_num(), value.nan_to_num()):
         raise ActlabError(
-            "changes its input: return a new tensor, without operations in place such as x.relu_() "
+            "changes its input. Return a new tensor, without operations in place such as x.relu_() "
             "or inplace=True"
         )
 
@@ -330,13 +330,13 @@ def check_call(activation: nn.Module, x: Tensor, output: object, before: InputSt
         if isinstance(output, Tensor):
             returned = f"shape {tuple(output.shape)}"
         raise ActlabError(
-            f"returned {returned} for an input of shape {tuple(x.shape)}: return a tensor of that "
+            f"returned {returned} for an input of shape {tuple(x.shape)}. Return a tensor of this "
             "shape"
         )
 
     if output.dtype != x.dtype and not torch.is_autocast_enabled(x.device.type):
         raise ActlabError(
-            f"returned {str(output.dtype)[6:]} for {str(x.dtype)[6:]}: return the dtype of the "
+            f"returned {str(output.dtype)[6:]} for {str(x.dtype)[6:]}. Return the dtype of the "
             "input"
         )
 
@@ -356,7 +356,7 @@ def _check_declared(activation: nn.Module, x: Tensor, output: Tensor) -> None:
         if not is_random(activation) and not _agree(activation.forward(x), output):
             raise ActlabError(
                 "returns different outputs in training and in evaluation, but 'stochastic' is "
-                "False: set it to True on the class or in register(…)"
+                "False. Set it to True on the class or in register(…)"
             )
 
         if activations.is_elementwise(activation):
@@ -365,7 +365,7 @@ def _check_declared(activation: nn.Module, x: Tensor, output: Tensor) -> None:
             if stacked.dim() != x.dim() + 1 or not _agree(stacked[0], activation.forward(x)):
                 raise ActlabError(
                     "declares 'elementwise = True', but its output for one sample depends on other "
-                    "samples: remove the declaration"
+                    "samples. Remove the declaration"
                 )
 
 

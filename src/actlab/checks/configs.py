@@ -67,7 +67,8 @@ def check(study: Study) -> list[str]:
     keys = [column.key for column in results.columns]
     repeated = [key for key in keys if keys.count(key) > 1]
     if repeated:
-        raise ActlabError(f"the table of {study.name} has two columns {repeated[0]}: leave one out")
+        message = f"the table of {study.name} has two columns {repeated[0]}"
+        raise ActlabError(f"{message}. Remove one of them.")
     if study.select.tune or any(stage.search for stage in study.stages):
         selection.check_selection(results)
     metrics_without_direction = undirected(study, columns_of(study))
@@ -181,13 +182,15 @@ def _check_config(run: Run) -> None:
     if source.endswith(".py"):
         if not Path(source).is_file():
             name = in_full(run.activation)
-            raise ActlabError(f"activation {name!r}: there is no file {source!r}")
+            message = f"activation {name!r}: there is no file {source!r}"
+            raise ActlabError(f"{message}. Correct the path.")
     elif source:
         # A user's module is not imported before its activation is tried
         package = source.partition(".")[0]
         if not _is_module(package):
             raise ActlabError(
-                f"{source!r}: there is no module {package!r}: install it or extend PYTHONPATH"
+                f"{source!r} cannot be imported, because there is no module {package!r}. Install "
+                "it, or add its folder to PYTHONPATH."
             )
 
     # Keys and values are valid.
@@ -317,7 +320,7 @@ def made(probe: ProbePart) -> Any:
     accepted = parameters(kind)
     for name in probe.init_args:
         if accepted is not None and name not in accepted:
-            raise unknown("argument", name, accepted, f"In {title}, {probe.class_path}.")
+            raise unknown("argument", name, accepted, f"Change {title} ({probe.class_path}).")
 
     # The probe checks the values.
     try:

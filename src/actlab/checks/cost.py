@@ -58,8 +58,8 @@ def measure(
 
     Returns:
         A `studies.formats.Timed` of each grid point, or an `Untimed`: its activation fails, or its
-        model is no `actlab.tasks.Task`, so that its update requires its Trainer. One that an
-        accident ended has no entry, and a line is printed.
+        model is not an `actlab.tasks.Task`, so that its update requires its Trainer. A grid point
+        that an accident ended has no entry, and a line is printed.
     """
     # Select the first run of each grid point.
     run_by_point: dict[Point, Run] = {}
@@ -81,7 +81,7 @@ def measure(
     if not built:
         # Their updates may be anything that a LightningModule does
         names = ", ".join(sorted(other_models))
-        reason = f"only a Trainer can run an update of {names}, which is no actlab.tasks.Task"
+        reason = f"only a Trainer can run an update of {names}, which is not an actlab.tasks.Task"
         print(f"costs are not measured: {reason}", flush=True)
 
     # Time them.

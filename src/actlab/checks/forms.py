@@ -88,7 +88,7 @@ def _reason_of_declarations(trainer: pl.Trainer, data: pl.LightningDataModule) -
     """Return a reason in what datamodule and callbacks do not declare."""
     if not isinstance(data, TensorDataModule):
         return (
-            f"{type(data).__name__} makes batches for one seed, as every datamodule but a "
+            f"{type(data).__name__} makes batches for one seed, as every datamodule except a "
             "TensorDataModule"
         )
 

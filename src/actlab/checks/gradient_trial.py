@@ -44,12 +44,12 @@ def fault_of_gradient(activation: nn.Module, example: Tensor, order: int = 1) ->
         name = ORDERS.get(number, f"{number}th derivative")
         if number > 1:
             remedy = (
-                ", and updates of this task need it: compute the backward pass from the saved "
+                ", and updates of this task require it. Compute the backward pass from the saved "
                 "input with torch's operations, without a saved slope, detach() or numpy"
             )
         else:
             remedy = (
-                ": correct its backward pass or, if this is intended as in a straight-through "
+                ". Correct its backward pass or, if this is intended as in a straight-through "
                 "estimator, set 'surrogate_gradient = True' on its class or function"
             )
         return f"has a {name} that {differs(share)}{remedy}"
@@ -123,7 +123,7 @@ def fault_of_rows(activation: nn.Module, example: Tensor) -> str | None:
                     raise ValueError(f"returned shape {tuple(shape)}")
             except Exception as error:  # third-party code may raise anything
                 reason = f"fails for a batch of {rows}{before} ({described(error, 120)})"
-                return f"{reason}: its state must not depend on the size of a batch"
+                return f"{reason}. Remove state that depends on the size of a batch"
             before = f" after one of {rows}"
     return None
 

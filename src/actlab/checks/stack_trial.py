@@ -219,14 +219,14 @@ def _compare(alone: _Watch, together: _Watch, r: int, close: float) -> str | Non
     # Compare the weights.
     name = _first_difference(alone.states[0][0], together.states[0][r], close)
     if name:
-        return f"initial weights differ from those of a run alone ({name})"
+        return f"initial weights differ from a run alone ({name})"
 
     # Changes, because a small update is lost in the digits of a weight
     change_alone = _change(alone.states, 0)
     change_together = _change(together.states, r)
     name = _first_difference(change_alone, change_together, close)
     if name:
-        return f"weights differ from those of a run alone after some updates ({name})"
+        return f"weights differ from a run alone after some updates ({name})"
 
     # Compare the metrics of each epoch.
     for (metrics_alone,), metrics_together in zip(alone.recorded, together.recorded, strict=True):

@@ -88,8 +88,9 @@ def _forgotten(task: Task, resumed: Task, batch: Batch) -> str:
     else:
         name = type(task.network).__name__
     return (
-        f"{name} changes in a training step what no checkpoint keeps: a resumed run computes other "
-        "values. Register it as a buffer (register_buffer) or return it from get_extra_state.\n"
+        f"{name} changes state in a training step that no checkpoint has, so a resumed run "
+        "computes other values. Register this state as a buffer (register_buffer) or return it "
+        "from get_extra_state.\n"
     )
 
 

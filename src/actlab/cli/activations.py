@@ -24,7 +24,7 @@ def main(argv: Sequence[str]) -> None:
     if args.plot is not None:
         path = Path(args.plot)
         if path.suffix not in (".png", ".svg"):
-            raise ActlabError(f"cannot draw {path.name!r}: the suffix must be .png or .svg")
+            raise ActlabError(f"--plot: expected a file .png or .svg, got {path.name!r}.")
         print(style.write(activation_figures.plot_activations(), path, dpi=activation_figures.DPI))
         return
 

@@ -77,8 +77,8 @@ def options_of(words: Sequence[str]) -> list[Option]:
         name, equals, text = word.partition("=")
         if not _opens_option(name):
             raise ActlabError(
-                f"unexpected argument {word!r}: write -c FILE for a config and --key VALUE for a "
-                "value"
+                f"unexpected argument {word!r}. Use -c CONFIG for a config and --KEY VALUE for a "
+                "value."
             )
 
         # ``--key=value``
@@ -90,7 +90,7 @@ def options_of(words: Sequence[str]) -> list[Option]:
             next_word = remaining.pop(0)
             option = Option(name, next_word, shlex.join([word, next_word]))
         if option.value is None and not option.asks:
-            raise ActlabError(f"{name} needs a value: write {name} VALUE")
+            raise ActlabError(f"{name}: expected a value, got none. Use {name} VALUE.")
 
         # Find the config file
         if name in _CONFIG:
@@ -162,7 +162,8 @@ class Words:
         is_argument = argument not in ("", "class_path")
         if is_argument and section in SECTIONS and section not in self.config:
             raise ActlabError(
-                f"{option.name} is given before its class: give -c FILE or --{section} CLASS first"
+                f"{section}: expected a class, got none. Put -c CONFIG or --{section} CLASS before "
+                f"{option.name}."
             )
         # A section may be a file: ``--model model.yaml``
         if not argument:
@@ -220,7 +221,7 @@ class Words:
             argument_key = f"{key}.{name}"
             if name in accepted:
                 annotation = accepted[name].annotation
-                if not mistake(arguments[name], annotation, argument_key, path):
+                if not mistake(arguments[name], annotation, argument_key):
                     continue
             if arguments.pop(name) is not None:
                 self.dropped.setdefault(path, []).append(argument_key)
@@ -281,7 +282,8 @@ def _key(option: Option, command: str) -> str:
     if option.name.startswith("--") and section in allowed:
         return key
     names = [f"--{name}" for name in (*allowed, "config", "print_config", "help")]
-    raise unknown("option", option.name.partition(".")[0], names)
+    name = option.name.partition(".")[0]
+    raise unknown("option", name, names, command=f"actlab {command} --help")
 
 
 def _read_if_file(value: Any, folder: Path) -> Any:

@@ -62,7 +62,8 @@ def main(argv: Sequence[str]) -> int:
 
         # The rows come in the order of `NAMES`, so this one was being measured
         missing = NAMES[len(rows)]
-        raise ActlabError(f"{missing!r} cannot be measured: the process {ended.ending}") from ended
+        message = f"{missing!r} cannot be measured, because the process {ended.ending}"
+        raise ActlabError(message) from ended
 
     _print(text, rows)
     print(_NOTE)

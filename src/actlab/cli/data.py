@@ -39,7 +39,8 @@ def main(argv: Sequence[str]) -> None:
     if args.name == "twitter_pos":
         print(*twitter_pos.fetch(args.folder), sep="\n")
     else:
-        raise ActlabError(f"this command cannot fetch {args.name}: it {DATA[args.name].access}")
+        access = DATA[args.name].access
+        raise ActlabError(f"this command cannot fetch {args.name}, which {access}.")
 
 
 def parser() -> Parser:
@@ -68,8 +69,8 @@ LIST = "List the datasets, their sources and how to get them"
 FETCH = "Download a dataset and check its digests"
 _ON_FIRST_USE = "A run downloads MNIST, CIFAR and WikiText from the Hugging Face Hub on first use."
 _HUB = (
-    "is downloaded from the hub on first use; or set data.dataset to a folder with its parquet "
-    "files"
+    "is downloaded from the Hugging Face Hub on first use, unless data.dataset is a folder with "
+    "its parquet files"
 )
 DATA = {
     "mnist": PaperData(
@@ -90,23 +91,23 @@ DATA = {
     "imagenet": PaperData(
         "1,331,167 photographs of 1,000 classes, any size",
         "the hub, ILSVRC/imagenet-1k, or image-net.org",
-        "requires agreement to its terms: log in to the hub, or set data.dataset to a folder with "
-        "train/CLASS/*.JPEG and val/CLASS/*.JPEG",
+        "requires agreement to its terms. Log in to the Hugging Face Hub, or set data.dataset to a "
+        "folder with train/CLASS/*.JPEG and val/CLASS/*.JPEG",
     ),
     "twitter_pos": PaperData(
         "1,827 tweets with tags of parts of speech, and word clusters",
         "github.com/brendano/ark-tweet-nlp",
-        "is downloaded by: actlab data fetch twitter_pos",
+        "is downloaded by `actlab data fetch twitter_pos`",
     ),
     "wikitext": PaperData(
         "44,836 lines of Wikipedia, read as bytes (wikitext-2-raw-v1)",
         "the hub, Salesforce/wikitext",
-        "is downloaded from the hub on first use; or set data.dataset to any text file or folder "
-        "of text files",
+        "is downloaded from the Hugging Face Hub on first use, unless data.dataset is a text file "
+        "or a folder of text files",
     ),
     "timit": PaperData(
         "6,300 spoken sentences with their phones",
         "the Linguistic Data Consortium, LDC93S1",
-        "requires a licence from the LDC; set data.dataset to its folder",
+        "requires a licence from the LDC. Set data.dataset to its folder",
     ),
 }

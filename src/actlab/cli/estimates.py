@@ -82,7 +82,8 @@ def measure(study: Study, todo: Sequence[Run], helper: Worker | Inline, rounds: 
     updates = built_facts.updates_of(trainable[0])
     if not seconds or updates is None:
         raise NoEstimateError(
-            "no time estimate: the model is not an actlab task, or the size of the data is unknown"
+            "the time cannot be estimated, because the model is not an actlab task or the size of "
+            "the data is unknown"
         )
     return Timing(study, seconds, updates)
 

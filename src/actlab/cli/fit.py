@@ -92,7 +92,7 @@ def main(args: Sequence[str]) -> None:
     if not checkpoint_paths:
         path = checked_path(words.checkpoint)
     if words.config.get("model") is None and path is not None:
-        raise ActlabError(f"the checkpoint {path!r} holds no config: give one with -c FILE")
+        raise ActlabError(f"the checkpoint {path!r} has no config. Add -c CONFIG.")
     sections.check(words.config, command)
 
     # Name the run after its config, and repeat its options in the next command
@@ -133,7 +133,7 @@ def _set_up_process(options: Sequence[Option]) -> None:
         print(f"float32 matmul backend on the CPU: {matmul.use(backend)}")
     for answer in _values(options, "--graphs"):
         if answer not in ("true", "false"):
-            raise ActlabError(f"--graphs: expected true or false, got {answer}. Pass one of them.")
+            raise ActlabError(f"--graphs: expected true or false, got {answer!r}.")
         devices.graphs = answer == "true"
 
 
@@ -181,7 +181,8 @@ def _print_form(options: Sequence[Option]) -> str | None:
     # A repeated option is printed once, in the first form
     form = forms[0]
     if form not in ("", *SKIP_NULL):
-        raise ActlabError(f"{arguments.PRINT}={form}: give no value, or {' or '.join(SKIP_NULL)}")
+        forms = " or ".join(SKIP_NULL)
+        raise ActlabError(f"{arguments.PRINT}: expected no value or {forms}, got {form!r}.")
     return form
 
 
@@ -193,7 +194,7 @@ def checked_path(path: str | None) -> str | None:
         return path
     if not Path(str(path)).is_file():
         raise ActlabError(
-            f"there is no checkpoint file {path!r} on this computer: give its path, last or best"
+            f"--ckpt_path: expected last, best or a file on this computer, got {path!r}."
         )
     return str(path)
 
@@ -227,8 +228,8 @@ def continued(checkpoint: str, contents: Mapping[str, Any]) -> dict[str, Any]:
     omitted = sorted(kinds & CHANGING)
     if omitted:
         print(
-            f"note: the checkpoint was trained with {', '.join(omitted)}, left out here: to keep "
-            f"it, run actlab fit -c CONFIG --ckpt_path {checkpoint}",
+            f"note: the checkpoint was trained with {', '.join(omitted)}, which this fit omits. To "
+            f"keep it, run `actlab fit -c CONFIG --ckpt_path {checkpoint}`.",
             file=sys.stderr,
         )
 

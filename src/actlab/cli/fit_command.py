@@ -289,19 +289,18 @@ class CommandLine(ActlabCLI):
             change = f"{text} has changed since the checkpoint {path!r} was trained"
             if fits:
                 raise ActlabError(
-                    f"{change}: restore it, or omit --ckpt_path to train from scratch"
+                    f"{change}. Restore it, or remove --ckpt_path to train from scratch."
                 )
             print(f"note: {change}; the current version is used", file=sys.stderr)
 
     def _difference(self, key: str, value: Any, trained: Any, path: str) -> ActlabError:
         """Return the error for a value that differs from the checkpoint's."""
-        # An evaluation can take the value of the record
-        remedy = f"omit {key} or -c"
+        remedy = f"Remove --{key} or -c."
         if self.command == "fit":
-            remedy = f"give --{key} {trained}"
+            remedy = f"Pass --{key} {trained}."
         return ActlabError(
-            f"{key} is {value!r}, but the checkpoint {path!r} was trained with {trained!r}: "
-            f"{remedy}"
+            f"{key}: expected {trained!r}, which the checkpoint {path!r} was trained with, got "
+            f"{value!r}. {remedy}"
         )
 
     def before_instantiate_classes(self) -> None:
@@ -439,8 +438,8 @@ def locked(folder: Path) -> AbstractContextManager[Any]:
         return FileLock(folder / ".lock", timeout=0).acquire()
     except Timeout:
         raise ActlabError(
-            f"another process trains in {str(folder)!r}: wait until it ends, or give another "
-            "--trainer.default_root_dir"
+            f"another process trains in {str(folder)!r}. Wait until it ends, or pass another "
+            "--trainer.default_root_dir."
         ) from None
 
 

@@ -135,8 +135,8 @@ def checkpoint_in(folder: Path, word: str, resumes: bool) -> Path:
     files = newest_first(folder)
     if not files:
         raise ActlabError(
-            f"there is no checkpoint {word!r} of this run in {str(folder)!r}: "
-            "omit --ckpt_path to start the run, or give the path of a checkpoint"
+            f"there is no checkpoint {word!r} of this run in {str(folder)!r}. "
+            "Remove --ckpt_path to start the run, or pass the path of a checkpoint."
         )
     if word == "last":
         for file in files:
@@ -155,4 +155,4 @@ def checkpoint_in(folder: Path, word: str, resumes: bool) -> Path:
             for target in files:  # the folder may have moved since
                 if recorded.endswith(f"/{target.relative_to(folder).as_posix()}"):
                     return target
-    raise ActlabError(f"the run in {str(folder)!r} kept no best checkpoint: give last or a path")
+    raise ActlabError(f"the run in {str(folder)!r} has no best checkpoint. Pass last or a path.")

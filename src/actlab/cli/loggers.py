@@ -91,13 +91,14 @@ def logger_factory(name: str | None, folder: StudyFolder) -> Loggers | None:
     kind = pydoc.locate(path)
     if not (isinstance(kind, type) and issubclass(kind, Logger)):
         raise ActlabError(
-            f"--logger {name!r} is not a Lightning logger class: give {', '.join(NAMES)} or an "
-            f"import path, such as {NAMES['csv']}"
+            f"--logger: expected {', '.join(NAMES)} or the import path of a Lightning logger, such "
+            f"as {NAMES['csv']}, got {name!r}."
         )
     has_tensorboard = find_spec("tensorboard") or find_spec("tensorboardX")
     if issubclass(kind, TensorBoardLogger) and not has_tensorboard:
         raise ActlabError(
-            f"--logger {name} requires the package tensorboard: pip install 'actlab[tensorboard]'"
+            f"--logger {name} requires the package tensorboard, which is not installed. Install "
+            "the extra `tensorboard`: pip install 'actlab[tensorboard]'."
         )
 
     study = folder.study

@@ -30,9 +30,11 @@ class Parser(argparse.ArgumentParser):
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
-            kind = "/".join(action.option_strings) or f"command of {self.prog}"
+            kind = f"command of {self.prog}"
+            if action.option_strings:
+                kind = f"value of {action.option_strings[-1]}"
             raise unknown(kind, str(value), map(str, action.choices))
 
     def error(self, message: str) -> NoReturn:
         """Raise `ActlabError`."""
-        raise ActlabError(f"{message} (see {self.prog} --help)")
+        raise ActlabError(f"{message}. See `{self.prog} --help`.")

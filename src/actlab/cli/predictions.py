@@ -44,7 +44,8 @@ class PredictionTable(BasePredictionWriter):
         """Reset the table."""
         if trainer.world_size > 1:
             raise ActlabError(
-                f"predict on one device, not {trainer.world_size}: give --trainer.devices 1"
+                f"--trainer.devices: expected 1 to predict, got {trainer.world_size}. Use one "
+                "device."
             )
         self.parts: list[pd.DataFrame] = []
 
@@ -71,7 +72,8 @@ class PredictionTable(BasePredictionWriter):
         """Append the rows of a batch."""
         if dataloader_idx > 0:
             raise ActlabError(
-                "predictions of several dataloaders do not fit one table: give one dataloader"
+                "predictions of several data loaders do not fit in one table. Return one loader "
+                "from predict_dataloader."
             )
 
         # Number the samples: actlab's datamodules do, others give a list or None
@@ -165,9 +167,8 @@ def _check_part(part: Any, leading: Any) -> None:
     """Raise an ActlabError if a part of a prediction is not a tensor as long as the leading one."""
     if not isinstance(part, Tensor) or part.dim() == 0 or len(part) != len(leading):
         raise ActlabError(
-            f"a prediction of type {type(part).__name__} does not fit a table: let "
-            "predict_step return a tensor whose first dimension is the batch, or a dictionary "
-            "of such tensors"
+            f"a prediction of type {type(part).__name__} does not fit in a table. Return a tensor "
+            "from predict_step whose first dimension is the batch, or a dictionary of such tensors."
         )
 
 

@@ -18,7 +18,7 @@ def main(argv: Sequence[str]) -> None:
     # A page has no title of the user's
     if args.title and not args.latex:
         raise ActlabError(
-            f"--title {args.title}: is the title of a table of --latex: give --latex too"
+            "--title requires --latex, because it is the title of the LaTeX table. Add --latex."
         )
 
     # Read the tables
@@ -27,9 +27,9 @@ def main(argv: Sequence[str]) -> None:
         if stored.left_out:
             raise ActlabError(stored.left_out[0])
         raise ActlabError(
-            f"--runs-dir {args.runs_dir}: expected a folder of studies, found no "
-            f"{study_table.NAME}. Run a study, such as `actlab study run demo`, or write its table "
-            "with `actlab study report`."
+            f"--runs-dir: expected a folder of studies with {study_table.NAME}, got "
+            f"{str(args.runs_dir)!r}. Run a study, such as `actlab study run demo`, or write its "
+            "table with `actlab study report`."
         )
 
     # Write the page, or print the table

@@ -175,7 +175,7 @@ def check_minutes(limit: float, elapsed: float, seconds: Mapping[str, float]) ->
     least = math.ceil(needed / 60)
     advised = math.ceil(_SLACK * needed / 60)
     raise ActlabError(
-        f"--minutes {limit / 60:g}: expected at least {least}, for the shortest task alone. "
+        f"--minutes: expected at least {least}, for the shortest task alone, got {limit / 60:g}. "
         f"Use --minutes {advised} --tasks {shortest}."
     )
 

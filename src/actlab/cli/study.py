@@ -260,14 +260,14 @@ def loaded(folder: StudyFolder, stage: str | None) -> list[Results]:
     # Trials compare nothing
     if _searches(folder, stage):
         raise ActlabError(
-            f"--stage {stage}: expected a stage that compares, got a search. A run prints its "
-            "trials, and the page of the comparison lists them. Remove --stage."
+            f"--stage: expected a stage that compares, got the search {stage!r}, whose trials a "
+            "run prints. Remove --stage."
         )
     stages = opening.load(folder, stage)
     if stages[-1].study.reference == "":  # as trials have it; 0.0 and False are references
         raise ActlabError(
-            f"nothing is compared in {folder.path}: trials of the search have not ended, so run "
-            "the study again, or all have failed or diverged, so search other values"
+            f"there are no results to compare in {folder.path}. Run the study again if trials have "
+            "not ended. Search other values if all trials failed or diverged."
         )
     return stages
 
@@ -284,7 +284,7 @@ def run_and_show(folder: StudyFolder, args: Namespace, argv: Sequence[str]) -> i
         1 if runs or probes failed, else 0.
     """
     if args.max_stack < 1:
-        raise ActlabError(f"--max-stack {args.max_stack}: give a whole number from 1")
+        raise ActlabError(f"--max-stack: expected a positive whole number, got {args.max_stack}.")
     loggers = logger_factory(args.logger, folder)
 
     # Train the unfinished runs
@@ -309,7 +309,7 @@ def run_and_show(folder: StudyFolder, args: Namespace, argv: Sequence[str]) -> i
         print("the same command without --stage compares what the search selected")
         return exit_code
     if args.shard is not None:
-        print("costs and tables: start the study without --shard when all shards have ended")
+        print("when all shards have ended, start the study without --shard for costs and tables")
         return exit_code
 
     # Processes of one study may end at the same time: one writes, the others wait
@@ -355,7 +355,7 @@ def _machines(args: Namespace) -> AbstractContextManager[Cluster | None]:
     if args.cluster is None:
         if reserved:
             option = next(iter(reserved))
-            raise ActlabError(f"--{option} is an option of --cluster: give --cluster too")
+            raise ActlabError(f"--{option} requires --cluster. Add --cluster HOST:PORT.")
         return nullcontext()
 
     from actlab.engines.cluster import Options, connected  # imported lazily: loads torch

@@ -82,9 +82,9 @@ def _unneeded(
         current = _of_current_code(unplanned, root, planned)
         if current:
             print(
-                f"kept: {plural(len(current), 'run')}, because no run in {root} belongs to this "
-                "plan, or one of its stages has not opened: run the study first, or give the "
-                "--set, --seeds and --activation of the command that trained them"
+                f"{plural(len(current), 'run')} will stay, because no run in {root} belongs to "
+                "this plan, or one of its stages has not opened. Run the study first, or add "
+                "the --set, --seeds and --activation of the command that trained them."
             )
 
         # Their stacks stay, too
@@ -113,7 +113,7 @@ def _delete(paths: Iterable[Path], root: Path, runs: Iterable[str]) -> None:
         busy = [name for name in runs if locks.is_held(root, name)]
         if busy:
             raise ActlabError(
-                f"another process trains {few(busy)} in {root}: wait until it has ended"
+                f"another process trains {few(busy)} in {root}. Wait until it has ended."
             )
 
         # Each is moved away first, so that a kill leaves no half of a run.

@@ -19,12 +19,10 @@ def write(path: Path, study: str | None) -> None:
     """Copy the template of study files, or a ``study`` that ships with actlab, to a path."""
     # Check the name, which is the study's
     if path.suffix not in (".yaml", ".yml"):
-        raise ActlabError(f"{path}: give a file name that ends in .yaml")
+        raise ActlabError(f"PATH: expected a name that ends in .yaml, got {str(path)!r}.")
     check_name(path.stem)
     if path.stem in names_in(STUDIES):
-        raise ActlabError(
-            f"{path}: {path.stem} is a study that ships with actlab; give another name"
-        )
+        raise ActlabError(f"{path.stem} is a study that ships with actlab. Use another name.")
 
     # Write names of configs instead of relative paths, without comments about the file itself
     source = TEMPLATE
@@ -40,11 +38,9 @@ def write(path: Path, study: str | None) -> None:
             file.write(text)
     except FileExistsError as error:
         raise ActlabError(
-            f"{path} exists and is not overwritten: give another name, or delete it"
+            f"{path} exists and is not overwritten. Use another name, or delete it."
         ) from error
     except FileNotFoundError as error:
-        raise ActlabError(
-            f"{path}: the folder {path.parent} does not exist; create it first"
-        ) from error
+        raise ActlabError(f"the folder {path.parent} does not exist. Create it first.") from error
 
     print(f"{path} written; next: `actlab study plan {shlex.quote(str(path))}`")

@@ -167,7 +167,7 @@ def shard(text: str) -> Shard:
     # Shards count from 0
     if not (slash and index.isdecimal() and number.isdecimal() and int(index) < int(number)):
         raise ActlabError(
-            f"--shard {text}: give I/N with whole numbers, I from 0 to N-1, such as 0/4"
+            f"--shard: expected I/N with whole numbers, I from 0 to N-1, such as 0/4, got {text!r}."
         )
     return Shard(int(index), int(number))
 
@@ -192,7 +192,8 @@ def paper_of(args: Namespace) -> Paper | None:
         # --font alone would change nothing
         if args.font:
             raise ActlabError(
-                f"--font {args.font} is of figures for a paper: give --paper 1 or --paper 2 too"
+                "--font requires --paper, because it is the font of paper figures. Add --paper 1 "
+                "or --paper 2."
             )
         return None
 

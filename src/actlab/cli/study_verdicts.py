@@ -19,14 +19,15 @@ from actlab.studies.study_folder import StudyFolder
 def detection(folder: StudyFolder, stage: str | None, size: float) -> list[str]:
     """Return how many pairs a difference needs, a line for each verdict; see `verdict.needs`."""
     if not 0 < size < math.inf:
-        raise ActlabError(f"--detect {size}: give a size above 0, such as 0.2")
+        raise ActlabError(f"--detect: expected a size above 0, such as 0.2, got {size}.")
+
     # The pairs so far tell the spread, without which no number of seeds can be told
     table = table_of(opening.load(folder, stage)[-1])
     lines = verdict.needs(table, size)
     if not lines:
         raise ActlabError(
-            "--detect needs two finished pairs of runs with the reference, and a ranked test "
-            "quantity: run the study with a few seeds first"
+            "--detect requires two finished pairs of runs with the reference, and a ranked test "
+            "quantity. Run the study with a few seeds first."
         )
     return lines
 

@@ -76,8 +76,8 @@ def parser() -> Parser:
     search.add_argument(
         "--seeds",
         metavar="N",
-        help="seeds of each trial: a number, or a range (0-2); default: the seeds of the study, or "
-        "of its first stage",
+        help="seeds of each trial, a number or a range; default: the seeds of the study or of its "
+        "first stage",
     )
 
     # What is compared
@@ -112,7 +112,7 @@ def main(argv: Sequence[str]) -> int:
     # Write the study, and run it
     study = planned(args, tuned, as_given=fault is None)
     if fault:
-        print(f"without {label(tuned)} as given: {fault}")
+        print(f"{label(tuned)} is not compared with its default arguments: {fault}")
     folder = StudyFolder(study, args.runs_dir / study.name)
     return run_and_show(folder, args, argv)
 
@@ -139,8 +139,8 @@ def planned(args: Namespace, tuned: Any, as_given: bool) -> Study:
         if len(values) > 1 and key != study.compare:
             labels = ", ".join(map(label, values))
             raise ActlabError(
-                f"{source.stem} has {len(values)} values of {key}: give one, "
-                f"--set {key}={label(values[0])}, or search them with --search '{key}=[{labels}]'"
+                f"{key} in {source.stem}: expected one value, got {len(values)}. Use "
+                f"--set {key}={label(values[0])}, or --search '{key}=[{labels}]'."
             )
     return study
 
@@ -175,7 +175,7 @@ def _searching(
     if same(tuned, reference):
         if not arguments:
             raise ActlabError(
-                f"{label(tuned)} is also the reference: give another one with --reference"
+                f"{label(tuned)} is also the reference. Pass another one with --reference."
             )
         # Then its default arguments are the reference, tried as they are
         activations = [tuned]
@@ -228,8 +228,8 @@ def _compared_key(file: schema.File, source: Path, args: Namespace) -> str:
     keys = [key for key in grid if is_activation(key)]
     if len(keys) != 1:
         raise ActlabError(
-            f"{source.stem} cannot be tuned: give a study with one grid, one key of which is an "
-            "activation"
+            f"FILE: expected a study with one grid and one key of activations, got {source.stem}. "
+            "Use another study."
         )
     (key,) = keys
 
@@ -237,7 +237,7 @@ def _compared_key(file: schema.File, source: Path, args: Namespace) -> str:
     for override in args.overrides:
         if override.partition("=")[0].strip() == key:
             raise ActlabError(
-                f"--set {key}: expected another key. Use --activation and --reference."
+                f"--set: expected another key than {key}. Use --activation and --reference."
             )
     return key
 
@@ -249,6 +249,6 @@ def _spaces(texts: Sequence[str]) -> dict[str, str]:
         key, equals, values = text.partition("=")
         key = key.strip()
         if not equals or key in spaces:
-            raise ActlabError(f"--search {text!r}: {FORMS}, and each KEY once")
+            raise ActlabError(f"--search: expected {FORMS}, with each KEY once, got {text!r}.")
         spaces[key] = values
     return spaces

@@ -62,9 +62,9 @@ class UntrustedError(ActlabError):
 
     def __init__(self, key: str, value: Any, remedy: str) -> None:
         super().__init__(
-            f"the checkpoint records {key} {value!r}, which would be imported and run. Without "
-            "your word a checkpoint names only registered activations and classes of "
-            f"{', '.join(NAMES)}. If you trust the file: {remedy}"
+            f"{key} in the checkpoint: expected a registered activation or a class of "
+            f"{', '.join(NAMES)}, got {value!r}, whose code would run. If you trust the file, use "
+            f"{remedy}"
         )
         self.key, self.value = key, value
 
@@ -180,7 +180,7 @@ class _Reading:
 
 
 def _malformed(key: str) -> ActlabError:
-    return ActlabError(f"the checkpoint's record of {key} is malformed: give a config with -c FILE")
+    return ActlabError(f"the checkpoint's record of {key} is malformed. Add -c CONFIG.")
 
 
 def _is_in(module: str, packages: Iterable[str]) -> bool:

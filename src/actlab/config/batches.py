@@ -34,7 +34,7 @@ def limited(loader: Any, limit: int | float, key: str) -> Iterator[Any]:
         number = int(limit * len(loader))
     if number == 0:
         raise ActlabError(
-            f"{key} {limit}: less than one of {len(loader)} batches; "
-            f"give at least {1 / len(loader):.3g}, or a whole number of batches"
+            f"{key}: expected at least one of {len(loader)} batches, got {limit}. "
+            f"Use at least {1 / len(loader):.3g}, or a whole number of batches."
         )
     return islice(loader, number)

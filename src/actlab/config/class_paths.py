@@ -112,7 +112,7 @@ def with_import_paths(value: Any, key: str = "") -> Any:
     dotted = import_path(value)
     if dotted is None and value.rpartition(":")[0].endswith(".py"):
         raise ActlabError(
-            f"{key} {value!r}: the file of a class is imported, so it must be in the current "
-            "folder or below it, with a name of letters, digits and _"
+            f"{key}: expected a file in or below the current folder, named with letters, digits "
+            f"and _, got {value!r}. Move or rename the file."
         )
     return dotted or value

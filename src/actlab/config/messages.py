@@ -6,7 +6,7 @@ import copy
 import traceback
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from inspect import formatannotation
+from datetime import date
 from typing import Any, get_args
 
 import pytorch_lightning as pl
@@ -30,7 +30,7 @@ from actlab.config.signatures import (
     parameters,
 )
 from actlab.errors import ActlabError
-from actlab.errors.messages import described, one_line, unknown
+from actlab.errors.messages import described, in_words, not_a_class, one_line, unknown
 
 # Of pytorch_lightning.cli
 _FACTORIES = {
@@ -59,7 +59,7 @@ def one_line_errors(stated: Mapping[str, Any] | None = None) -> Iterator[None]:
         mistaken = bad_input(error)
         if mistaken is None and stated:
             mistaken = mistake_in(stated)
-        raise (mistaken or innermost(error)) from error
+        raise (mistaken or innermost(error, "config")) from error
 
     # Lightning and third-party classes
     except ActlabError:
@@ -75,10 +75,10 @@ def one_line_errors(stated: Mapping[str, Any] | None = None) -> Iterator[None]:
         raise
 
 
-def innermost(error: ArgumentError) -> ActlabError:
-    """Return the cause of a parser's error on one line."""
+def innermost(error: ArgumentError, key: str) -> ActlabError:
+    """Return the cause of a parser's error about a key on one line."""
     *_, cause = _causes(error)
-    return ActlabError(one_line(cause))
+    return ActlabError(f"{key}: {one_line(cause)}")
 
 
 def mistake_in(stated: Mapping[str, Any]) -> ActlabError | None:
@@ -95,12 +95,12 @@ def mistake_in(stated: Mapping[str, Any]) -> ActlabError | None:
 
 
 def mistake(
-    value: Any, annotation: Any, location: str, owner: str = "", passed: tuple[str, ...] = ()
+    value: Any, annotation: Any, location: str, passed: tuple[str, ...] = ()
 ) -> ActlabError | None:
     """Return an error for a value at a config key that its annotation does not accept, or None.
 
-    Classes that the value names are looked into, by their signatures. ``owner`` takes the value as
-    an argument; the arguments ``passed`` of the value's own class come from elsewhere.
+    Classes that the value names are looked into, by their signatures. The arguments ``passed`` of
+    the value's own class come from elsewhere.
     """
     classes = tuple(classes_in(annotation))  # of objects, also those that a factory returns
     accepted_types = kinds(annotation)
@@ -117,7 +117,7 @@ def mistake(
     if any(classes_in(inner)):
         for key, item in _items(value, location):
             if isinstance(item, Mapping | str):
-                error = mistake(item, inner, key, owner)
+                error = mistake(item, inner, key)
                 if error:
                     return error
 
@@ -125,24 +125,20 @@ def mistake(
     if Any in accepted_types or _is_accepted(value, annotation):
         return None
     if isinstance(value, Mapping) and classes:
-        return ActlabError(
-            f"{location} has arguments but no class: give its class path first, as "
-            "{class_path: …, init_args: …}"
-        )
-    return _wrong_type(value, annotation, location, owner)
+        return not_a_class(value, location)
+    return _wrong_type(value, annotation, location)
 
 
-def _wrong_type(value: Any, annotation: Any, location: str, owner: str) -> ActlabError:
-    expected = formatannotation(annotation).replace("typing.", "")
-    message = f"{location} {value!r}: {owner} expects {expected}"
+def _wrong_type(value: Any, annotation: Any, location: str) -> ActlabError:
+    message = f"{location}: expected {in_words(annotation)}, got {value!r}."
 
-    # Words such as yes and 1.10, which YAML does not read as text
-    if isinstance(value, bool | int | float) and str in kinds(annotation):
+    # Words such as yes, 1.10 and 2024-01-01, which YAML does not read as text
+    if isinstance(value, bool | int | float | date) and str in kinds(annotation):
         text = str(value)
         if isinstance(value, bool):
             text = "yes" if value else "no"
         name = location.rpartition(".")[2]
-        message += f'. Put text in quotes: {name}: "{text}"'
+        message += f' Put text in quotes: {name}: "{text}".'
     return ActlabError(message)
 
 
@@ -174,12 +170,13 @@ def _mistake_in_object(
     misplaced = [key for key in value if key not in SPEC]
     if misplaced:
         key = f"{location}.{misplaced[0]}"
-        return ActlabError(f"{key} is next to class_path: put it under init_args")
+        return ActlabError(f"{key} is next to class_path. Move it under init_args.")
     if not isinstance(path, str):
         key = f"{location}.class_path"
-        return ActlabError(f"{key} {path!r}: give the import path of a class, as text")
+        return ActlabError(f"{key}: expected the import path of a class, got {path!r}.")
     if not isinstance(arguments, Mapping):
-        return ActlabError(f"{location}.init_args {arguments!r}: give a mapping of names to values")
+        key = f"{location}.init_args"
+        return ActlabError(f"{key}: expected a mapping of names to values, got {arguments!r}.")
 
     classes = tuple(classes_in(annotation))
     try:
@@ -207,10 +204,11 @@ def _mistake_in_arguments(
     # Keys and values
     for name, value in stated.items():
         if name in passed:
-            return ActlabError(f"{location}.{name} cannot be set: actlab passes {name!r} to {path}")
+            key = f"{location}.{name}"
+            return ActlabError(f"{key} cannot be set, because actlab sets it. Remove it.")
         if name not in accepted:
             return _unknown_argument(name, stated, accepted.keys() - {*passed}, path, location)
-        error = mistake(value, accepted[name].annotation, f"{location}.{name}", path)
+        error = mistake(value, accepted[name].annotation, f"{location}.{name}")
         if error:
             return error
 
@@ -223,8 +221,8 @@ def _mistake_in_arguments(
     # The module passes the parameters or the optimiser
     if factories and missing[0] == next(iter(accepted)):
         return ActlabError(
-            f"{location}: {path} needs {missing[0]!r}, which the module passes: annotate the "
-            f"argument with `{factories[0]}` of pytorch_lightning.cli, in place of its class"
+            f"{location}: {path} requires {missing[0]!r}, which the module passes. Annotate the "
+            f"argument with `{factories[0]}` of pytorch_lightning.cli instead of its class."
         )
     return lacking(path, missing[0], location)
 
@@ -249,7 +247,7 @@ def _unknown_argument(
     while isinstance(value, Mapping) and len(value) == 1:
         ((inner_name, value),) = value.items()
         name = f"{name}.{inner_name}"
-    return unknown("config key", str(name), accepted, f"In {path}.", location)
+    return unknown("config key", str(name), accepted, f"See the arguments of {path}.", location)
 
 
 def bad_input(error: BaseException) -> ActlabError | None:
@@ -258,7 +256,7 @@ def bad_input(error: BaseException) -> ActlabError | None:
         if isinstance(cause, ActlabError):
             return cause
         if isinstance(cause, MisconfigurationException) or _of_callback(cause):
-            return ActlabError(one_line(cause))
+            return ActlabError(f"Lightning: {one_line(cause)}")
     return None
 
 
@@ -268,7 +266,7 @@ def unrestored(error: BaseException) -> ActlabError | None:
         places = {frame.f_globals.get("__name__"), frame.f_code.co_name}
         if not places.isdisjoint(_RESTORING):
             reason = described(error)
-            return ActlabError(f"the checkpoint cannot be restored ({reason}): give another file")
+            return ActlabError(f"the checkpoint cannot be restored ({reason}). Use another file.")
     return None
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from actlab.config.class_paths import class_of
 from actlab.config.paths import get_dotted, set_dotted
 from actlab.errors import ActlabError
+from actlab.errors.messages import not_a_class
 from actlab.storage.mappings import parse
 
 KEY = "model.metrics"
@@ -77,7 +78,7 @@ def _built(name: str, text: str) -> Any:
     # The text is the key of the cache; mappings cannot be hashed
     key, value = f"{KEY}.{name}", parse(text)
     if not isinstance(value, str | dict):
-        raise ActlabError(f"{key} {value!r}: give a class_path with its init_args")
+        raise not_a_class(value, key)
     metric = locate(f"{_PACKAGE}.Metric")
     parser = ArgumentParser(exit_on_error=False)
     parser.add_subclass_arguments(metric, key, required=True)
@@ -88,7 +89,7 @@ def _built(name: str, text: str) -> Any:
     try:
         parsed = parser.parse_object(config)
     except ArgumentError as error:
-        raise messages.mistake(value, metric, key) or messages.innermost(error) from error
+        raise messages.mistake(value, metric, key) or messages.innermost(error, key) from error
     try:
         return parser.instantiate(parsed)[key]
     except Exception as error:  # a constructor may raise anything

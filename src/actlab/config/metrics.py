@@ -145,7 +145,7 @@ def metric_and_condition(name: str) -> tuple[str, str]:
 def no_direction(metric: str) -> ActlabError:
     """Return the error for a metric whose direction is needed and unknown."""
     return ActlabError(
-        f"{metric} does not say whether low or high values are better: give mode: min or max, "
-        "beside this metric in 'table' or 'select'; a column that is not to be ranked needs "
-        "'ranked: false'"
+        f"{metric} does not say whether low or high values are better. Set 'mode: min' or "
+        "'mode: max' next to this metric in 'table' or 'select', or set 'ranked: false' for a "
+        "column that ranks nothing."
     )

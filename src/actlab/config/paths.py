@@ -28,8 +28,7 @@ def set_dotted(config: dict[str, Any], key: str, value: Any) -> None:
         # Mappings on the way are created
         node = inside(node, part).setdefault(part, {})
         if not isinstance(node, dict):
-            held = f"{part!r} holds the value {node!r}, not a mapping"
-            raise ActlabError(f"config key {key!r}: {held}")
+            raise ActlabError(f"{key}: expected a mapping at {part!r}, got {node!r}.")
 
     inside(node, last)[last] = value
 
@@ -60,7 +59,7 @@ def inside(node: dict[str, Any], key: str) -> dict[str, Any]:
         arguments = node["init_args"] = {}
     if not isinstance(arguments, dict):
         path = node.get("class_path")
-        raise ActlabError(f"init_args of {path!r}: give a mapping, not {arguments!r}")
+        raise ActlabError(f"init_args of {path!r}: expected a mapping, got {arguments!r}.")
     return arguments
 
 

@@ -100,7 +100,7 @@ def missing_in(recorded: Any) -> list[str]:
         names = recorded.get(MISSING, [])
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         message = f"the checkpoint's record of {MISSING} arguments is malformed"
-        raise ActlabError(f"{message}: give another file")
+        raise ActlabError(f"{message}. Use another file.")
     return names
 
 
@@ -117,8 +117,8 @@ def completed(trained: Values, model: Any) -> Record:
         arguments = model.get("init_args") or {}
     unset = [f"--model.{name}" for name in names if name not in arguments]
     if unset:
-        message = "the checkpoint does not record arguments that a script gave as objects"
-        raise ActlabError(f"{message}: give {', '.join(unset)}")
+        message = "the checkpoint does not record arguments that a script passed as objects"
+        raise ActlabError(f"{message}. Add {', '.join(unset)}.")
 
     values = dict(recorded.get("init_args") or {})
     values |= {name: arguments[name] for name in names}

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import date
 from functools import cache, lru_cache
-from inspect import formatannotation
 from operator import is_not
 from typing import Any
 
@@ -34,6 +33,7 @@ from actlab.config.signatures import (
 )
 from actlab.errors import ActlabError
 from actlab.errors.imports import importing
+from actlab.errors.messages import in_words
 from actlab.storage.contents import texts
 from actlab.storage.spec import Spec
 
@@ -105,15 +105,14 @@ def with_text(
             return stated
         # YAML read the date, which jsonargparse turned into text
         name = location.rpartition(".")[2]
-        message = f"{location} {stated} is a date, but text is expected"
-        raise ActlabError(f'{message}. Put text in quotes: {name}: "{stated}"')
+        message = f"{location}: expected {in_words(annotation)}, got the date {stated}"
+        raise ActlabError(f'{message}. Put text in quotes: {name}: "{stated}".')
 
     if isinstance(stated, str) and type(parsed) in _NOT_TEXT and not stated.endswith(FILES):
         if allowed & {str, Any}:
             return stated
-        names = sorted("null" if kind is type(None) else formatannotation(kind) for kind in allowed)
-        message = f"{location} {stated!r} is text, but {' or '.join(names)} is expected"
-        raise ActlabError(f"{message}: give this type, without quotes")
+        message = f"{location}: expected {in_words(annotation)}, got the text {stated!r}"
+        raise ActlabError(f"{message}. Remove the quotes.")
     return parsed
 
 
@@ -164,7 +163,7 @@ def complete(name: str, parsed: Namespace) -> type:
     """Return the class that a parsed section names; set values that have one meaning, in place."""
     kind = locate(parsed.class_path)
     if not inspect.isclass(kind):
-        raise ActlabError(f"{name} must name a class, got {parsed.class_path!r}")
+        raise ActlabError(f"{name}: expected a class, got {parsed.class_path!r}.")
     if name == "model":
         activation = parsed.get("init_args.activation")
         if isinstance(activation, str | dict) and takes_activation_name(kind):
@@ -181,7 +180,8 @@ def run_seed(value: bool | int | str) -> int:
     if isinstance(value, str) and value.isdecimal():
         value = int(value)
     if type(value) is not int or not 0 <= value < 2**32:
-        raise ActlabError(f"{SEED} {value!r}: give a whole number from 0 to {2**32 - 1}")
+        expected = f"a whole number from 0 to {2**32 - 1}"
+        raise ActlabError(f"{SEED}: expected {expected}, got {value!r}.")
     return value
 
 

@@ -16,7 +16,7 @@ from actlab.config.class_paths import class_of
 from actlab.config.paths import get_dotted
 from actlab.config.signatures import classes_in, find, parameters
 from actlab.errors import ActlabError
-from actlab.errors.messages import unknown
+from actlab.errors.messages import not_a_class, unknown
 
 SEED = "seed_everything"
 # The arguments of the model that come from the data if the config has none.
@@ -75,7 +75,8 @@ def check(config: Mapping[str, Any], command: str | None = None) -> None:
     if not isinstance(trainer, Mapping) and not _is_file(trainer):
         text = "null" if trainer is None else repr(trainer)
         raise ActlabError(
-            f"trainer {text}: give a mapping of arguments of Lightning's Trainer, or leave it out"
+            f"trainer: expected a mapping of arguments of Lightning's Trainer, got {text}. Set "
+            "them, or remove the key."
         )
 
     # Model and data
@@ -88,16 +89,16 @@ def _check_section(config: Mapping[str, Any], section: str) -> None:
     value = config.get(section)
     if value is None:
         message = (
-            f"no {section} is given: name its class in a config (-c FILE) or as --{section} CLASS"
+            f"{section}: expected a class, got none. Add -c CONFIG, or pass --{section} CLASS."
         )
         # Users of Lightning may expect the module's own loaders to do
         if section == "data":
-            message += ". Move a module's own data loaders into a LightningDataModule"
+            message += " Move a module's own data loaders into a LightningDataModule."
         raise ActlabError(message)
     if not isinstance(value, Mapping | str):
-        raise ActlabError(f"{section} {value!r}: give a class_path with its init_args")
+        raise not_a_class(value, section)
     if get_dotted(config, f"{section}.seed") is not None:
-        raise ActlabError(f"{section}.seed cannot be set: it is set to {SEED}; give that instead")
+        raise ActlabError(f"{section}.seed cannot be set, because it is {SEED}. Set {SEED}.")
 
 
 def _check_keys(config: Mapping[str, Any], command: str | None) -> None:
@@ -106,16 +107,16 @@ def _check_keys(config: Mapping[str, Any], command: str | None) -> None:
         # LightningCLI's optimiser and schedule
         if key in MOVED and value is not None and not (command and _lacks_optimizers(config)):
             raise ActlabError(
-                f"{key!r} at the top level would override the model's setting: give {MOVED[key]} "
-                "(a user-defined model builds it in configure_optimizers)"
+                f"{key!r} at the top level would override the model's setting. Set {MOVED[key]} "
+                "instead, or build it in configure_optimizers of a user-defined model."
             )
 
         # Other keys
         if key not in keys and key not in MOVED:
-            raise unknown("config key", str(key), keys, "At the top level of a config.")
-        is_flag = command and key in arguments_of(command) and key != "ckpt_path"
+            raise unknown("top-level config key", str(key), keys)
+        is_flag = key not in (*top_level(), "ckpt_path", *MOVED)
         if is_flag and value not in (None, True, False):
-            raise ActlabError(f"{key} {value!r}: give true, false or null")
+            raise ActlabError(f"{key}: expected true, false or null, got {value!r}.")
 
 
 def _lacks_optimizers(config: Mapping[str, Any]) -> bool:

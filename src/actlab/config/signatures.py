@@ -63,7 +63,7 @@ TEXT_ARGUMENTS = {
 }
 # Packages whose arguments `TEXT_ARGUMENTS` covers
 _LIBRARIES = ("actlab", "pytorch_lightning", "lightning", "torch", "torchmetrics")
-_OTHER_LIGHTNING = ": write pytorch_lightning in place of lightning.pytorch in its imports"
+_OTHER_LIGHTNING = "Replace lightning.pytorch with pytorch_lightning in its imports."
 # An annotation may use names imported only for type checkers; ValueError: there is no signature.
 _NO_SIGNATURE = (NameError, AttributeError, TypeError, SyntaxError, ValueError)
 
@@ -182,7 +182,7 @@ _parsing.cached_get_class_parser = _class_parser_of_functions
 
 def lacking(path: str, name: str, location: str) -> ActlabError:
     """Return an error for a class that is given without a required argument."""
-    return ActlabError(f"{path} needs {name!r}: give {location}.{name}")
+    return ActlabError(f"{path} requires {name!r}. Set {location}.{name}.")
 
 
 PLAIN = (bool, int, float, str, type(None))
@@ -404,7 +404,7 @@ def find(path: str, kinds: tuple[type, ...], location: str) -> Any:
     A bare name means an imported class.
     """
     bases = " or ".join(kind.__name__ for kind in kinds)
-    expected = f"{location} must name a class derived from {bases}"
+    expected = f"a class derived from {bases}"
 
     # A bare name: the first class of this name wins
     if not {".", ":"} & set(path) and object not in kinds:
@@ -412,7 +412,7 @@ def find(path: str, kinds: tuple[type, ...], location: str) -> Any:
         for descendant in reversed([*_descendants(kinds)]):
             classes[descendant.__name__] = descendant
         if path not in classes:
-            raise unknown("class", path, classes, f"{expected}.")
+            raise unknown("class", path, classes, f"Set {location} to {expected}.")
         return classes[path]
 
     # An import path
@@ -421,10 +421,10 @@ def find(path: str, kinds: tuple[type, ...], location: str) -> Any:
     except ActlabError as error:
         raise ActlabError(f"{location}: {error}") from error
     if not callable(owner) or (inspect.isclass(owner) and not issubclass(owner, kinds)):
-        message = f"{expected}, got {path!r}"
+        message = f"{location}: expected {expected}, got {path!r}."
         for base in getattr(owner, "__mro__", ()):
             if base.__module__.startswith("lightning."):
-                raise ActlabError(message + _OTHER_LIGHTNING)
+                raise ActlabError(f"{message} {_OTHER_LIGHTNING}")
         raise ActlabError(message)
     return owner
 
@@ -445,7 +445,7 @@ def locate(path: str, kinds: tuple[type, ...] = (object,)) -> Any:
     parts = path.split(".")
     if not all(map(str.isidentifier, parts)):
         example = import_path(path) or "torch.optim.Adam"
-        raise ActlabError(f"{path!r} is not an import path such as {example}")
+        raise ActlabError(f"{path!r} is not an import path. Use one such as {example}.")
 
     # A module, and names in it
     owner, names = _module(parts)
@@ -480,24 +480,24 @@ def _module(parts: list[str]) -> tuple[Any, list[str]]:
                 continue
             message = f"{path} cannot be imported: {error}"
             if missing.startswith("lightning."):
-                message += _OTHER_LIGHTNING
+                message += f". {_OTHER_LIGHTNING}"
             raise ActlabError(message) from error
         except Exception as error:  # third-party code may raise anything
             raise ActlabError(f"{path} cannot be imported: {described(error)}") from error
     raise ActlabError(
-        f"{path!r} cannot be imported: there is no module {parts[0]!r}; "
-        "if it is a file of yours, run the command in its folder or add the folder to PYTHONPATH"
+        f"{path!r} cannot be imported, because there is no module {parts[0]!r}. Install it, or run "
+        "the command in the folder of your file, or add this folder to PYTHONPATH."
     )
 
 
 def _missing(owner: Any, name: str, kinds: tuple[type, ...]) -> ActlabError:
-    hint = f"In {owner.__name__}."
+    source = owner.__name__
     if not kinds:
         modules = pkgutil.iter_modules(getattr(owner, "__path__", ()))
-        return unknown("module", name, [module.name for module in modules], hint)
+        return unknown(f"module of {source}", name, [module.name for module in modules])
 
     classes = []
     for key, value in vars(owner).items():
         if inspect.isclass(value) and issubclass(value, kinds) and not key.startswith("_"):
             classes.append(key)
-    return unknown("class", name, classes, hint)
+    return unknown(f"class of {source}", name, classes)

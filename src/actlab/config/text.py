@@ -50,7 +50,7 @@ def check_sample(places: Mapping[str, Mapping[str, Any]]) -> None:
         if since and dataset is not None:
             raise ActlabError(
                 f"{DATASET} {dataset!r} ({place}) has no effect, because {SAMPLE} is true "
-                f"({since}): give one of them, or set {SAMPLE} to false"
+                f"({since}). Remove one of them, or set {SAMPLE} to false."
             )
 
 
@@ -66,7 +66,7 @@ def check_order(settings: Iterable[str], grid: Iterable[str]) -> None:
     later = [*grid]
     for key in (*before, *later):
         if _parts(key) == ["seed_everything"]:
-            raise ActlabError(f"{key} is set by a study for each of its runs: give 'seeds'")
+            raise ActlabError(f"{key} cannot be set, because a study sets it. Set 'seeds'.")
 
     # A key of the grid that contains an earlier key
     for wider in later:
@@ -74,8 +74,8 @@ def check_order(settings: Iterable[str], grid: Iterable[str]) -> None:
         for key in before:
             if key != wider and _parts(key)[: len(parts)] == parts:
                 raise ActlabError(
-                    f"{key} would be lost, as {wider} is set after it and contains it: "
-                    f"give {wider} first, or {key} within the values of {wider}"
+                    f"{key} would be lost, because {wider} contains it and is set later. "
+                    f"Put {wider} first, or set {key} within the values of {wider}."
                 )
         before.append(wider)
 

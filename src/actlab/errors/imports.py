@@ -23,8 +23,10 @@ def importing(source: str) -> Iterator[None]:
     except SystemExit as error:
         if not error.code:  # as for --help
             raise
-        message = f"{source} ends the process when it is imported, with code {error.code}"
-        raise ActlabError(message) from error
+        raise ActlabError(
+            f"{source} ends the process with code {error.code} when it is imported. Move the call "
+            "that ends it below `if __name__ == '__main__':`."
+        ) from error
     finally:
         sys.argv = arguments
 

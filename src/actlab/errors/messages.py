@@ -4,16 +4,42 @@ import linecache
 import os
 import re
 import traceback
+import types
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from inspect import formatannotation
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any, Literal, Union, get_args, get_origin
 
 from actlab.errors import ActlabError
 
-MOST_ALLOWED = 12  # allowed values that a message lists beside its suggestions
-MOST_WITHOUT_SUGGESTION = 120  # allowed values that a message lists if none is near
+MOST_ALLOWED = 12  # allowed values that a message lists; of more it names the nearest three
 LONGEST_MESSAGE = 300  # characters of an error of another library
+# What pydantic expects, and what our messages say.
+_EXPECTATIONS = {
+    "a valid string": "text",
+    "an instance of Spec": "text",
+    "a valid boolean": "true or false",
+    "a valid integer": "a whole number",
+    "a valid number": "a number",
+    "a valid mapping": "a mapping",
+    "a valid dictionary": "a mapping",
+    "callable": "a class or a function",
+    "an instance of Path": "a path",
+    "an instance of Sequence": "a list",
+    "an instance of range": "a range",
+    "a valid list": "a list",
+    "Field required": "a value",
+}
+# What an annotation accepts.
+_WORDS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    type(None): "null",
+}
 # Folders of Python and of actlab.
 _LIBRARIES = {Path(os.__file__).parent, Path(__file__).parents[1]}
 _PACKAGES = {"site-packages", "dist-packages"}
@@ -32,7 +58,7 @@ def unknown(
 ) -> ActlabError:
     """Return an error for a value that is not allowed, which suggests the nearest allowed values.
 
-    It lists the allowed values, unless they are many and some are near.
+    It lists the allowed values. If they are many, it names the nearest three.
 
     Args:
         kind: what the value is.
@@ -57,27 +83,78 @@ def unknown(
 
     # Suggest the nearest values
     lowered = {name.lower(): name for name in reversed(allowed)}
-    matches = get_close_matches(value.lower(), lowered, n=3, cutoff=0.5)
+    matches = get_close_matches(value.lower(), lowered, n=3, cutoff=0.55)
     suggestions = [lowered[match] for match in matches]
     if value.lower() in synonyms:
         suggestions = [synonyms[value.lower()]]
     text = f"unknown {kind} {_shorten(prefix + value + suffix)!r}"
-    longest_list = MOST_WITHOUT_SUGGESTION
     if suggestions:
         names = " or ".join(repr(prefix + name + suffix) for name in suggestions)
         text += f"; did you mean {names}?"
-        longest_list = MOST_ALLOWED
     else:
         text += "."
 
     # List the allowed values
     if command:
         text += f" `{command}` lists all."
-    elif 0 < len(allowed) <= longest_list:
+    elif 0 < len(allowed) <= MOST_ALLOWED:
         text += f" Allowed: {', '.join(allowed)}."
+    elif allowed and not suggestions:
+        nearest = get_close_matches(value.lower(), lowered, n=3, cutoff=0.0)
+        names = ", ".join(lowered[match] for match in nearest)
+        text += f" Allowed: {names} and {len(allowed) - len(nearest)} more."
     if remedy:
         text += f" {remedy}"
     return ActlabError(text)
+
+
+def not_a_class(value: Any, key: str) -> ActlabError:
+    """Return an error for the value of a config key that does not name a class."""
+    return ActlabError(
+        f"{key}: expected a class, got {short_repr(value)}. Use {{class_path: …, init_args: …}}."
+    )
+
+
+def expectation(message: str) -> str:
+    """Return what a message of pydantic expects, in our words.
+
+    >>> expectation("Input should be a valid integer"), expectation("Input should be less than 3")
+    ('a whole number', 'a number less than 3')
+    """
+    text = message.removeprefix("Input should be ")
+    if text.startswith(("greater than", "less than")):
+        return f"a number {text}"
+    text = text.replace("String should match", "text that matches")
+    text = text.replace("List should have", "a list with")
+    text = re.split(" or instance of |, unable to |, got a ", text)[0]
+    return _EXPECTATIONS.get(text, text)
+
+
+def alternatives(texts: Iterable[str]) -> str:
+    """Return the texts of what is allowed as one, without a whole number next to a number.
+
+    >>> alternatives(["text", "a whole number", "a number"])
+    'text or a number'
+    """
+    distinct = dict.fromkeys(texts)
+    if "a number" in distinct:
+        distinct.pop("a whole number", None)
+    return " or ".join(distinct)
+
+
+def in_words(annotation: Any) -> str:
+    """Return what an annotation accepts, in words.
+
+    >>> in_words(int | None), in_words(Literal["min", "max"])
+    ('a whole number or null', "'min' or 'max'")
+    """
+    if get_origin(annotation) in (Union, types.UnionType):
+        return alternatives(map(in_words, get_args(annotation)))
+    if get_origin(annotation) is Literal:
+        return " or ".join(map(repr, get_args(annotation)))
+    if isinstance(annotation, type) and annotation in _WORDS:
+        return _WORDS[annotation]
+    return formatannotation(annotation).replace("typing.", "")
 
 
 def one_line(error: BaseException, longest: int = LONGEST_MESSAGE) -> str:

@@ -51,15 +51,15 @@ class Opened:
         study = self.folder.study
         names = [stage.name for stage in study.stages]
         if name not in names:
-            remedy = "" if names else f"{study.name} has no stages: leave --stage out."
+            remedy = "" if names else f"Remove --stage, because {study.name} has no stages."
             raise unknown("stage", name, names, remedy)
 
         # The stages before it
         number = names.index(name) + 1
         if len(self.stages) < number:
             raise ActlabError(
-                f"stage {name} cannot be run yet: {self._obstacle()}, or copy {SELECTION} from a "
-                f"folder where they have ended to {self.folder.path / SELECTION}"
+                f"stage {name} cannot be run yet, because {self._obstacle()}, or copy {SELECTION} "
+                f"from a folder where they have ended to {self.folder.path / SELECTION}."
             )
         return self.stages[:number]
 
@@ -68,12 +68,12 @@ class Opened:
         name = self.folder.study.stages[len(self.stages) - 1].name
         kinds = [run.state.kind for run in self.stages[-1].runs]
         if all(kind == WAITING for kind in kinds):
-            return f"no run of stage {name} has begun: run it first"
+            return f"no run of stage {name} has begun. Run it first"
 
         running = [kind for kind in kinds if kind not in OVER]
         return (
-            f"{len(running)} of {len(kinds)} runs of stage {name} have not ended: "
-            "run the study again"
+            f"{len(running)} of {len(kinds)} runs of stage {name} have not ended. "
+            "Run the study again"
         )
 
     def unopened(self) -> str | None:
@@ -395,7 +395,7 @@ def _run_of(group: Group, entry: Selected) -> Run:
     if run is None:
         words = Point(entry["chosen"]).in_words()
         raise DamagedError(
-            f"{SELECTION} has chosen {words}, which the grid does not have: {RESELECT}"
+            f"{SELECTION} has selected {words}, which the grid does not have: {RESELECT}"
         )
     return run
 
@@ -412,8 +412,8 @@ def _selecting_seeds(
     shared = sorted(seeds & set(stage.seeds))
     if shared:
         raise ActlabError(
-            f"stage {stage.name} has seed {shared[0]}, which selected its settings in {SELECTION}: "
-            f"give it seeds above {max(seeds)}, or delete {SELECTION} to select again"
+            f"stage {stage.name} has seed {shared[0]}, which selected its settings in {SELECTION}. "
+            f"Use seeds above {max(seeds)}, or delete {SELECTION} to select again."
         )
     return frozenset(seeds)
 
@@ -434,6 +434,6 @@ def _notes_on_other_runs(previous: StudyFolder, entries: Chosen) -> list[str]:
     if number == 0:
         return []
     return [
-        f"{number} of {len(previous.groups)} settings were chosen by other runs than "
-        f"{previous.study.title!r} has, and are kept in {SELECTION}: delete it to choose again."
+        f"{number} of {len(previous.groups)} settings were selected by other runs than "
+        f"{previous.study.title!r} has. Delete {SELECTION} to select again."
     ]

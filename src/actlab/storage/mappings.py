@@ -12,7 +12,7 @@ from typing import IO, Any
 import yaml
 
 from actlab.errors import ActlabError
-from actlab.errors.messages import one_line, shown
+from actlab.errors.messages import one_line, short_repr
 from actlab.storage.files import regular
 from actlab.storage.spec import Spec
 
@@ -160,5 +160,7 @@ def read_mapping(path: Path, piped: bool = False) -> dict[str, Any]:
     except OSError as error:
         raise ActlabError(f"{path} cannot be read as YAML: {one_line(error)}") from error
     if not isinstance(values, Mapping) or not all(isinstance(key, str) for key in values):
-        raise ActlabError(f"{path}: expected a YAML mapping of keys to values, got {shown(values)}")
+        raise ActlabError(
+            f"{path}: expected a YAML mapping of keys to values, got {short_repr(values)}"
+        )
     return dict(values)

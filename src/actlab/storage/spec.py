@@ -118,8 +118,8 @@ def _import_path(target: Any) -> tuple[str, str]:
     if not _is_code(target):
         source, name = _import_path(type(target))
         raise ActlabError(
-            f"activation: expected a class or a name, got {short_repr(target)}, a built module, which "
-            f"layers cannot share. Use its class, or {{name: {source}:{name}, …}} with its "
+            f"activation: expected a class or a name, got {short_repr(target)}, a built module, "
+            f"which layers cannot share. Use its class, or {{name: {source}:{name}, …}} with its "
             "arguments."
         )
 

@@ -39,7 +39,7 @@ def _check_finite(key: str, value: Any) -> None:
         for item in value:
             _check_finite(key, item)
     elif isinstance(value, float) and not math.isfinite(value):
-        raise ActlabError(f"{key} is {value}: give a finite number")
+        raise ActlabError(f"{key}: expected a finite number, got {value}.")
 
 
 def check_samples(
@@ -83,7 +83,7 @@ def _check_distinct(names: Sequence[str], kind: str, path: Path) -> None:
     for number, name in enumerate(names):
         if name in names[:number]:
             raise ActlabError(
-                f"two {kind} in {path} have the same name {name!r}: give each its own name"
+                f"two {kind} in {path} have the same name {name!r}. Rename one of them."
             )
 
 
@@ -95,26 +95,28 @@ def check_stages(file: schema.File, path: Path, keys: Collection[str]) -> None:
     # Names
     names = [stage.name for stage in file.stages]
     if len(set(names)) < len(names):
-        raise ActlabError(f"two stages of {path} have the same name: {', '.join(names)}")
+        message = f"two stages of {path} have the same name ({', '.join(names)})"
+        raise ActlabError(f"{message}. Rename one of them.")
     if "digest" in names:
         raise ActlabError(
-            f"a stage of {path} has the name 'digest', reserved in selection.json: rename it"
+            f"a stage of {path} has the name 'digest', which selection.json reserves. Rename it."
         )
 
     # What is selected
     searching = [stage.name for stage in file.stages if stage.search]
     if searching and (searching != names[:1] or len(names) != 2 or file.select.tune):
         raise ActlabError(
-            f"stage {searching[-1]} of {path} searches: give 'search' to the first of two stages, "
-            "and no 'tune'"
+            f"stage {searching[-1]} of {path} cannot search. Set 'search' in the first of two "
+            "stages, and remove 'tune'."
         )
     if file.stages and not searching and not file.select.tune:
-        raise ActlabError(f"{path} has stages but nothing to select: give 'select: tune'")
+        raise ActlabError(f"{path} has stages but selects nothing. Add 'select: tune'.")
 
     # Settings
     for stage in file.stages:
         grid_keys = sorted(stage.set.keys() & set(keys))
         if grid_keys:
             raise ActlabError(
-                f"stage {stage.name} of {path} sets {grid_keys[0]}, which is a grid key: remove one"
+                f"stage {stage.name} of {path} sets the grid key {grid_keys[0]}. Remove one of the "
+                "two."
             )

@@ -99,7 +99,7 @@ def groups(study: Study) -> list[Group]:
             if run_by_seed.setdefault(run.seed, run) is not run:
                 raise ActlabError(
                     f"two blocks of {study.name} have different runs at {point or 'one point'}, "
-                    f"seed {run.seed}: give each block a 'name'"
+                    f"seed {run.seed}. Add a 'name' to each block."
                 )
 
     # In the order of the runs, which is the order of the file

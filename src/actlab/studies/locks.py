@@ -51,8 +51,8 @@ def check(root: Path) -> None:
 
     if reason:
         raise ActlabError(
-            f"file locks do not work in {root} ({reason}): give each start its share of the runs, "
-            "--shard 0/4, --shard 1/4 and so on"
+            f"file locks do not work in {root} ({reason}). Start each process with its own share "
+            "of the runs: --shard 0/4, --shard 1/4 and so on."
         )
 
 

@@ -173,13 +173,15 @@ class Stage:
 def _check_equal(run: Run, second_run: Run) -> None:
     """Check that two runs of one id, from two blocks, are the same run at the same grid point."""
     if run.identity != second_run.identity:
-        raise ActlabError(f"two different runs would both be named {run.id}: change a seed")
+        raise ActlabError(
+            f"two different runs would get the same ID {run.id}. Change the seed of one of them."
+        )
     for key, value in run.point.items():
         if run.point.only([key]) != second_run.point.only([key]):
             values = f"{in_full(value)} and {in_full(second_run.point[key])}"
             raise ActlabError(
-                f"{key}: {values} have the same content and would be the same run: remove one of "
-                "them"
+                f"{key}: {values} have the same content and would be the same run. Remove one of "
+                "them."
             )
 
 
@@ -209,8 +211,8 @@ def check_name(name: str) -> None:
         kinds += character
     if not re.fullmatch(r"[LN][LMN._-]*", kinds):
         raise ActlabError(
-            f"study name {name!r}: give letters, digits, '.', '_' and '-', with a letter or digit "
-            "first; the name of a study is that of its file"
+            f"study name: expected a letter or digit, then letters, digits, '.', '_' and '-', got "
+            f"{name!r}. Rename the study's file."
         )
 
 
@@ -280,7 +282,7 @@ class Study:
         untuned = [key for key in self.keys if key not in self.select.tune]
         candidates = untuned or [*self.keys]
         if self.compare and self.compare not in candidates:
-            hint = "'compare' names a grid key that is not tuned."
+            hint = "Set 'compare' to a grid key that is not tuned."
             raise unknown("key to compare", self.compare, untuned, hint)
         default = next((key for key in untuned if key != BLOCK), next(iter(candidates), ""))
         object.__setattr__(self, "compare", self.compare or default)
@@ -409,8 +411,8 @@ class Study:
         number = points * len(self.seeds)
         if number > MOST_RUNS:
             raise ActlabError(
-                f"{self.name} would have {number:,} runs; at most {MOST_RUNS:,} are allowed: give "
-                "fewer values"
+                f"{self.name}: expected at most {MOST_RUNS:,} runs, got {number:,}. Remove values "
+                "or seeds."
             )
 
         # Digests are computed once
@@ -438,8 +440,8 @@ class Study:
         config = block.config({**point, SEED: self.seeds[0]})
         if is_endless(config):
             raise ActlabError(
-                f"{EPOCHS} is {get_dotted(config, EPOCHS)}, so a run of {self.name} would train "
-                f"for ever: set a limit, {' or '.join(LENGTHS)}"
+                f"{EPOCHS} is {get_dotted(config, EPOCHS)}, so a run of {self.name} would never "
+                f"end. Set {' or '.join(LENGTHS)}."
             )
 
         # The point, with the values that other blocks compare

@@ -89,7 +89,8 @@ def load(
         file_checks.check_samples(file, path, file_blocks, changes)
     keys = _keys(blocks)
     if added and not any(map(is_activation, keys)):
-        raise ActlabError(f"{path} compares no activations: no grid key ends in 'activation'")
+        message = f"{path} compares no activations, because no grid key ends in 'activation'"
+        raise ActlabError(f"{message}. Remove the added activations.")
 
     # Searched keys are tuned, too, although no grid has them
     searches: dict[str, Search] = {}
@@ -232,7 +233,8 @@ def _changes(
         key = key.strip()
         if not (key and equals):
             raise ActlabError(
-                f"--set {override!r}: write key=value, such as data.dataset=FOLDER or seeds=3"
+                "--set: expected KEY=VALUE, such as data.dataset=FOLDER or seeds=3, got "
+                f"{override!r}."
             )
 
         # Read the word by the type of the key
@@ -259,7 +261,7 @@ def _selection(file: schema.File, path: Path, keys: Collection[str]) -> Selectio
     select = Selection(tuple(as_list(stated.tune)), stated.metric, stated.mode or "", stated.at)
     for key in select.tune:
         if key not in keys:
-            raise unknown("tuned key", key, keys, f"'select: tune' in {path} names grid keys.")
+            raise unknown("tuned key", key, keys, f"Set 'select: tune' in {path} to grid keys.")
     return select
 
 
@@ -270,7 +272,8 @@ def _blocks(file: schema.File, path: Path, smoke: Mapping[str, Any]) -> list[Blo
         parts = [schema.BlockPart(grid=grid) for grid in as_list(file.grid)]
     if not parts or not all(part.grid for part in parts):
         raise ActlabError(
-            f"the grid of {path} must map config keys to lists of values, not be empty"
+            f"grid of {path}: expected config keys with lists of values, got an empty grid. Add a "
+            "key."
         )
 
     blocks = []
@@ -305,7 +308,7 @@ def _base(name: str, study: Path) -> dict[str, Any]:
     config = read_mapping(path)
     trainer = config.get("trainer") or {}
     if not isinstance(trainer, dict):
-        raise ActlabError(f"trainer in {name} is {trainer!r}: give a mapping")
+        raise ActlabError(f"trainer in {name}: expected a mapping, got {trainer!r}.")
 
     # A run folder has the checkpoints
     callbacks = []
@@ -329,7 +332,7 @@ def _with_changes(block: Block, changes: Mapping[str, Any]) -> Block:
     empty = [key for key, values in grid.items() if not values]
     if empty:
         raise ActlabError(
-            f"the grid has no value for {empty[0]!r}: give a value or a list of values"
+            f"grid key {empty[0]!r}: expected a value or a list of values, got none. Add a value."
         )
     return replace(block, grid=grid, settings=settings)
 
@@ -345,7 +348,7 @@ def _with_activations(block: Block, added: Sequence[Any]) -> Block:
             if text in by_key:  # their runs would be the same
                 pair = f"{by_key[text]!r} and {value!r}"
                 raise ActlabError(
-                    f"the grid has two equal values of {key}, {pair}: remove one of them"
+                    f"the grid has two equal values of {key}, {pair}. Remove one of them."
                 )
             by_key[text] = value
 
@@ -381,8 +384,8 @@ def _search(stage: schema.StagePart, blocks: Sequence[Block], smoke: bool) -> Se
         # A config key
         if "." not in name or any(name == key or name.startswith(f"{key}.") for key in keys):
             raise ActlabError(
-                f"search {name}: give a dotted config key that is not in the grid, or an "
-                "activation of the grid with its arguments, such as {alpha: 0.1..3}"
+                "search: expected a dotted config key that is not in the grid, or an activation of "
+                f"the grid with its arguments, such as {{alpha: 0.1..3}}, got {name!r}."
             )
         spaces[name] = parse_space(name, value)
 
@@ -399,9 +402,7 @@ def _keep(file: schema.File, select: Selection, path: Path) -> Keep:
 
     epochs = sorted({at for at in checkpoints if isinstance(at, int)})
     if epochs and epochs[0] < 0:
-        raise ActlabError(
-            f"checkpoint after {epochs[0]} epochs in {path}: give a whole number from 0"
-        )
+        raise ActlabError(f"checkpoints in {path}: expected epochs from 0, got {epochs[0]}.")
     best = select.metric if "best" in checkpoints else None
     return Keep(best, select.mode, tuple(epochs))
 

@@ -157,7 +157,7 @@ class RunFolder:
         """Add rows to ``metrics.csv``; raise an OSError if the folder was moved or deleted."""
         if not self.path.is_dir():
             raise FileNotFoundError(
-                f"{self.path} was deleted or moved while its run was trained: put it back"
+                f"{self.path} was deleted or moved while its run was trained. Move it back."
             )
         with self._so_far.open("a", encoding="utf-8", newline="") as file:
             csv.writer(file).writerows(map(_cells, rows))

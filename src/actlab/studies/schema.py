@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, 
 from actlab.config.class_paths import import_path
 from actlab.config.values import as_list
 from actlab.errors import ActlabError
-from actlab.errors.messages import unknown
+from actlab.errors.messages import alternatives, expectation, short_repr, unknown
 
 # Pattern of names that become file names in the study's folder
 NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"
@@ -28,8 +28,8 @@ Mode = Annotated[
     Literal["min", "max"] | None,
     Field(
         description="whether low or high values are better; default: what the last word of the "
-        "name says, such as `loss` or `accuracy`, else the class of torchmetrics; where neither "
-        "says so, give it"
+        "name says, such as `loss` or `accuracy`, else the class of torchmetrics; required if "
+        "neither says so"
     ),
 ]
 _SEEDS: dict[str, Any] = {  # schema only; `actlab.studies.reading` checks the value
@@ -66,11 +66,11 @@ class BlockPart(Part):
 
     grid: dict[str, Any] = Field(description="dotted config key → values")
     base: str | None = Field(
-        default=None, description="the config of the block's runs; default: that of the study"
+        default=None, description="the config of the block's runs; default: the study's config"
     )
     set: dict[str, Any] = Field(
         default={},
-        description="dotted config keys set in every run of the block, over those of the study",
+        description="dotted config keys set in every run of the block; they override the study's",
     )
     name: str = Field(
         default="",
@@ -104,7 +104,8 @@ class StagePart(Part):
     )
     as_given: bool = Field(
         default=False,
-        description="compare an activation whose arguments are searched also with those given",
+        description="also compare an activation whose arguments are searched with its arguments "
+        "in the grid",
     )
 
 
@@ -144,7 +145,7 @@ class ColumnPart(Part):
     # What verdicts need
     chance: FiniteFloat | int | None = Field(
         default=None,
-        description="value of guessing, such as 0.9; a median that is no better is at chance",
+        description="chance level, such as 0.9; a median that is not better is at chance level",
     )
     samples: Annotated[int, Field(gt=0)] | None = Field(
         default=None,
@@ -179,7 +180,7 @@ class Value(Part):
     at: At = Field(default="last", description="`at` of that column")
     condition: str = Field(default="", description="`condition` of that column")
     value: FiniteFloat | int = Field(
-        description="the published value, as a fraction where ours is one; a mean if `sd` is given"
+        description="the published value, as a fraction if ours is one; a mean if `sd` is set"
     )
     sd: FiniteFloat | int | None = Field(
         default=None, ge=0, description="published standard deviation over runs"
@@ -330,13 +331,12 @@ def checked(values: Mapping[str, Any], path: Path) -> File:
 
     # Keys that depend on each other
     if (file.grid is None) == (file.blocks is None):
-        raise ActlabError(
-            f"{path}: a study needs either 'grid' or 'blocks'; give exactly one of the two"
-        )
+        got = "neither" if file.grid is None else "both"
+        raise ActlabError(f"{path}: expected one of 'grid' and 'blocks', got {got}.")
     blocks = file.blocks or []
     has_base_per_block = len(blocks) > 0 and all(block.base for block in blocks)
     if file.base is None and not has_base_per_block:
-        raise ActlabError(f"{path} lacks 'base': a study needs at least 'base' and 'grid'")
+        raise ActlabError(f"{path}: expected 'base' and 'grid', got no 'base'. Add it.")
     return file
 
 
@@ -385,20 +385,17 @@ def _one_line(error: ValidationError, path: Path) -> ActlabError:
         return _unknown_key(location, path)
 
     # The value may have several types, each with a message
-
-    # All messages of this location that pydantic begins alike become one sentence
-    prefix = "Input should be "
-    messages: dict[str, None] = {}
+    expectations = []
     for fault in faults:
         if _location(fault) == location:
-            messages[fault["msg"].removeprefix(prefix)] = None
-    expected = " or ".join(messages)
-    if faults[0]["msg"].startswith(prefix):
-        expected = f"should be {expected}"
+            expectations.append(expectation(fault["msg"]))
+    expected = alternatives(expectations)
 
     key = ".".join(map(str, location))
-    value = str(faults[0]["input"])[:80]
-    return ActlabError(f"{key!r} in {path}: {expected}. Given: {value!r}")
+    value = "none"
+    if faults[0]["type"] != "missing":
+        value = short_repr(faults[0]["input"])
+    return ActlabError(f"{key} in {path}: expected {expected}, got {value}.")
 
 
 def _unknown_key(location: list[str | int], path: Path) -> ActlabError:
@@ -411,7 +408,7 @@ def _unknown_key(location: list[str | int], path: Path) -> ActlabError:
     if part == "published" and "figures" in outer:
         fields = Curves.model_fields
     kind = f"key of '{part}'" if part else "study key"
-    return unknown(kind, str(key), fields, f"In {path}.")
+    return unknown(kind, str(key), fields, f"Change it in {path}.")
 
 
 def _location(error: Any) -> list[str | int]:

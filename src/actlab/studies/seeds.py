@@ -44,11 +44,11 @@ def of_stages(seeds: Any, stated: Mapping[str, Any], changes: Any) -> dict[str, 
         by_stage = {[*stages][-1]: changes}
     elif by_stage and not stated:
         raise ActlabError(
-            f"seeds {short_repr(changes)}: the study has no stages; give the seeds alone, such as "
-            "5 or 5-19"
+            f"seeds: expected seeds without a stage, such as 5 or 5-19, got {short_repr(changes)}. "
+            "Remove the stage, because the study has none."
         )
     for name in by_stage.keys() - stages.keys():
-        raise unknown("stage", name, stages, f"In seeds {short_repr(changes)}.")
+        raise unknown("stage", name, stages, f"Change the seeds {short_repr(changes)}.")
 
     for name, change in by_stage.items():
         stages[name] = _changed(stages[name], change)
@@ -70,7 +70,7 @@ def _by_stage(changes: Any) -> dict[str, Any] | None:
         name, value = stage.strip(), text.strip()
         if name in by_stage:
             raise ActlabError(
-                f"seeds {short_repr(changes)}: a stage is given twice; give each stage once"
+                f"seeds: expected each stage once, got {short_repr(changes)}. Remove a stage."
             )
         by_stage[name] = int(value) if re.fullmatch(r"\d{1,9}", value) else value
     return by_stage
@@ -97,9 +97,9 @@ def _check_disjoint(stages: Mapping[str, Sequence[int]]) -> None:
         highest = max(max(seeds) for name, seeds in stages.items() if name != later_stage)
         free = f"{highest + 1}-{highest + len(stages[later_stage])}"
         raise ActlabError(
-            f"stages {stage} and {later_stage} both have seed {shared[0]}: give each stage its own "
-            f"seeds, such as {free} for {later_stage} (in the file, or --seeds "
-            f"{later_stage}={free})"
+            f"stages {stage} and {later_stage} both have seed {shared[0]}. Change the seeds of "
+            f"{later_stage} to {free}, for example, in the file or with --seeds "
+            f"{later_stage}={free}."
         )
 
 
@@ -123,7 +123,7 @@ def seed_list(value: Any) -> tuple[int, ...]:
     fits = fits and all(type(seed) is int and seed >= 0 for seed in seeds)
     if not fits or len(set(seeds)) < len(seeds):
         raise ActlabError(
-            f"seeds {short_repr(value)}: give how many (a whole number from 1 to {MOST_SEEDS}), a "
-            "range such as 5-19, or a list of different whole numbers"
+            f"seeds: expected a number from 1 to {MOST_SEEDS}, a range such as 5-19, or a list of "
+            f"distinct whole numbers, got {short_repr(value)}."
         )
     return tuple(seeds)

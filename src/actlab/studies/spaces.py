@@ -19,7 +19,7 @@ _RANGE = re.compile(r"\s*(?P<low>[^\s\[{].*?)\.\.(?P<high>.+?)\s*")
 _MOST = 10**15  # size of the ends of a range: exact in float64, and no difference of two overflows
 NEAR = 0.02  # share of a range on its scale; a value as near to an end counts as the end
 SCRAMBLING = 0  # seed of the Sobol sequences of all searches
-FORMS = "write KEY=LOW..HIGH, such as slope=0.1..3, or KEY=[a, b, c]"
+FORMS = "KEY=LOW..HIGH, such as slope=0.1..3, or KEY=[a, b, c]"
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ def parse_space(key: str, value: Any) -> Space:
     text = f"{key}={value}"
     if "." not in key and (not key.isidentifier() or key == "name"):
         raise ActlabError(
-            f"search {text!r}: {key!r} cannot be an argument of an activation; {FORMS}"
+            f"search {text!r}: expected an argument of an activation, got {key!r}. Use {FORMS}."
         )
 
     # A range or a list
@@ -210,8 +210,8 @@ def _range(text: str, low_text: str, high_text: str) -> Range:
     are_numbers = {type(low), type(high)} <= {int, float}
     if not are_numbers or not -_MOST <= low < high <= _MOST:
         raise ActlabError(
-            f"search {text[:80]!r}: give two numbers from -1e15 to 1e15, the lower one first, such "
-            "as 0.1..3"
+            "search: expected two numbers from -1e15 to 1e15, the lower one first, such as 0.1..3, "
+            f"got {text[:80]!r}."
         )
     # One float makes a range of floats: 1..3.0
     if float in (type(low), type(high)):
@@ -221,7 +221,7 @@ def _range(text: str, low_text: str, high_text: str) -> Range:
 
 def _choices(text: str, values: Any) -> Choices:
     if not isinstance(values, list) or len(values) < 2:
-        raise ActlabError(f"search {text!r}: {FORMS}, with two values or more")
+        raise ActlabError(f"search: expected {FORMS}, with two or more values, got {text!r}.")
 
     # Finite numbers, booleans, words or null
     for item in values:
@@ -231,10 +231,9 @@ def _choices(text: str, values: Any) -> Choices:
             fits = isinstance(item, str | None)
         if not fits:
             raise ActlabError(
-                f"search {text[:80]!r}: {str(item)[:80]} cannot be searched; give finite numbers "
-                "or words"
+                f"search {text[:80]!r}: expected finite numbers or words, got {str(item)[:80]}."
             )
 
     if len({canonical(item) for item in values}) < len(values):
-        raise ActlabError(f"search {text!r}: a value is given twice; give each value once")
+        raise ActlabError(f"search {text!r}: a value occurs twice. Remove one of them.")
     return Choices(tuple(values))
