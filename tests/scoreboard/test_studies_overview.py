@@ -125,6 +125,19 @@ def test_an_activation_of_one_study_alone_is_last_and_has_no_mean(tmp_path):
     assert gelu.texts[1] == silu.texts[1]
 
 
+def test_points_without_the_reference_are_left_out(tmp_path):
+    """Of another dropout, and a row without an activation."""
+    more = of_errors("letters")
+    for row in more["rows"]:
+        row["point"]["dropout"] = 0.0
+    silu = more["rows"][1]
+    more["rows"].append({**silu, "point": {ACT: "silu", "dropout": 0.5}})
+    more["rows"].append({**silu, "point": {"dropout": 0.0}})
+    found = overview(tmp_path, of_errors("digits"), more)
+    assert found.columns == ("digits", "letters, dropout 0")
+    assert [line.label for line in found.lines] == ["silu"]
+
+
 def test_few_runs_have_no_interval(tmp_path):
     relu = ERRORS["letters"][:3]
     few = a_study("letters", relu, relu)

@@ -178,7 +178,7 @@ def _evidence(table: StudyTable, decided: Sequence[Case]) -> str:
     text = f"p after Holm's correction ({counted}). Intervals of 95 % are not corrected."
     for case in decided:
         if case.cell.by_probability and not any(case.cell.failures):
-            text += " p is that of the probability of being better where pairs are too few."
+            text += " Where pairs are too few, p belongs to the probability of being better."
             break
 
     # Power

@@ -132,16 +132,20 @@ def _overview(
     users: set[str] = set()
     for study in studies:
         for point, rows in study.points:
-            column = joined(study.study, point)
-            columns[column] = (tasks.get(study.study, study.study), study.study)
             cells: dict[str, Cell] = {}
             for row in rows:
-                label = labels[value_key(row.point[study.compare])]
-                cells[label] = row.primary
-                if study.is_own(row):
-                    users.add(label)
+                if study.compare in row.point:
+                    label = labels[value_key(row.point[study.compare])]
+                    cells[label] = row.primary
+                    if study.is_own(row):
+                        users.add(label)
 
-            reference_cell = cells.pop(reference)
+            # Some points may lack the reference
+            reference_cell = cells.pop(reference, None)
+            if reference_cell is None:
+                continue
+            column = joined(study.study, point)
+            columns[column] = (tasks.get(study.study, study.study), study.study)
             for label, cell in cells.items():
                 by_column = scores.setdefault(label, {})
                 by_column[column] = score(cell, reference_cell)
