@@ -3,10 +3,10 @@
 A hypothesis compares two sides on runs that are paired by seed. Its p-value is that of the
 two-sided sign-flip test of the mean difference; where a run diverged there is no mean, and it is
 that of the probability of being better, as in a study's verdicts. "Not worse" adds the margin to
-the second side first. "Equal" takes two one-sided tests against the margin, or, where the mean
-difference exceeds it, the two-sided test of the excess. "Diverges" compares how many runs of each
-side diverged. Holm's correction covers the hypotheses of a paper that have a p-value; the others
-are listed.
+the second side first. "Equal" takes two one-sided tests against the margin, whose 97.5 % interval
+must lie inside it as in a study's verdicts, or, where the mean difference exceeds the margin, the
+two-sided test of the excess. "Diverges" compares how many runs of each side diverged. Holm's
+correction covers the hypotheses of a paper that have a p-value; the others are listed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from actlab.analysis.differences import (
     equivalent,
     paired_difference,
 )
-from actlab.analysis.statistics import FEWEST, LEVEL, holm, on_grid, p_text
+from actlab.analysis.statistics import FEWEST, INSIDE, LEVEL, holm, on_grid, p_text
 from actlab.studies.states import DIVERGED
 
 HERE = Path(__file__).parent
@@ -126,6 +126,8 @@ class Hypothesis(NamedTuple):
             return "holds" if (self.won.probability or 0) > 0.5 else "fails"
         assert self.found.mean is not None
         size = abs(self.found.mean) if self.kind == "equal" else self.found.mean
+        if self.kind == "equal" and size < self.margin and (self.p or 0) > INSIDE:
+            return "open"
         return "holds" if size < self.margin else "fails"
 
 

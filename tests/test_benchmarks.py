@@ -255,5 +255,26 @@ def test_the_page_has_the_simulated_verdicts():
     assert (
         max(simulated[name][test] for name in ordinary for test in ("mean", "probability")) <= 0.065
     )
+    # At the margin, on the worse side
+    margins = {name: cell for name, cell in simulated.items() if name.startswith("margin")}
+    assert len(margins) == 8 * 4
+    shares: dict[str, list[tuple[float, float]]] = {}
+    for name, cell in margins.items():
+        shape, _, pairs = name.removeprefix("margin ").partition(":")
+        assert cell["at margin"] <= (0.1 if shape == "contaminated" else 0.06), name
+        if pairs != "6" or shape != "contaminated":
+            shares.setdefault(shape, []).append((cell["at margin"], cell["tests"]))
+    prose = " ".join(page.split())
+    equivalent, tests = zip(*shares["skewed, unequal"], strict=True)
+    assert f"alone find {100 * min(tests):.1f} to {100 * max(tests):.1f} %." in prose
+    assert f"inside the margin, it is at most {100 * max(equivalent):.1f} %." in prose
+    equivalent, tests = zip(*shares["contaminated"], strict=True)
+    assert (
+        f"it is {100 * min(equivalent):.1f} to {100 * max(equivalent):.1f} % instead of "
+        f"{100 * min(tests):.1f} to {100 * max(tests):.1f} %."
+    ) in prose
+    power = [100 * simulated[f"difference 0.0:{pairs}"]["equivalent"] for pairs in (15, 30)]
+    assert f"in {power[0]:.1f} % of the studies, with 30 pairs in {power[1]:.1f} %" in prose
+
     intervals = ("covers", "covers probability")
     assert min(simulated[name][interval] for name in ordinary for interval in intervals) >= 0.93

@@ -14,6 +14,7 @@ from actlab.analysis.differences import (
     Difference,
     Flips,
     better,
+    deciding,
     equivalent,
     paired_difference,
     paired_differences,
@@ -198,6 +199,24 @@ def test_equivalence_needs_small_differences_on_both_sides():
     assert equivalent([d - 0.2 for d in small], 0.1) == 1
     assert equivalent([*small[1:], math.inf], 0.1) is None
     assert equivalent(small[1:], 0.1) is None
+
+
+@pytest.mark.parametrize(
+    ("pairs", "hypotheses", "failures", "quantity"),
+    [
+        (6, 1, False, "mean"),
+        (8, 6, False, "mean"),  # 2/2^8 times 6 is 0.047
+        (8, 7, False, "probability"),
+        (15, 18, False, "mean"),
+        (15, 1, True, "probability"),
+        (0, 1, False, "probability"),  # sides with other seeds
+    ],
+)
+def test_the_mean_decides_if_its_test_can(pairs, hypotheses, failures, quantity):
+    assert deciding(pairs, hypotheses, failures) == quantity
+    if pairs and not failures:
+        smallest = Flips([1.0] * pairs).p()
+        assert (hypotheses * smallest < LEVEL) == (quantity == "mean")
 
 
 def test_one_huge_value_leaves_the_other_differences_as_they_are():

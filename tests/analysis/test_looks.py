@@ -96,12 +96,13 @@ def test_too_few_pairs_for_a_verdict_are_no_look(tmp_path, seeds):
 
 
 def test_the_number_of_pairs_needed_covers_earlier_looks(tmp_path):
-    finish(tmp_path, planned(6))
-    found = finish(tmp_path, planned(7))
-    # 6 times the smallest p of 7 pairs is 0.094
+    activations = ("relu", *(f"./acts.py:Act{number}" for number in range(15)))
+    finish(tmp_path, planned(6, activations))
+    found = finish(tmp_path, planned(7, activations))
+    # 6 · 15 times the smallest p of 7 runs of each side is 0.052
     assert table_of(found).verdicts[0].outcome == "too few pairs"
     assert (
-        "with 1 comparison and 2 looks, so few cannot reach p < 0.05"
+        "with 15 comparisons and 2 looks, so few cannot reach p < 0.05"
         in list(table_of(found).summary)[-1]
     )
 

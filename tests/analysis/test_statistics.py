@@ -9,12 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from actlab.analysis.differences import better
 from actlab.analysis.statistics import (
     holm,
     median_band,
     median_interval,
     on_grid,
     pairs_needed,
+    runs_needed,
     sampling_error,
 )
 
@@ -83,6 +85,20 @@ def test_the_pairs_needed_are_the_fewest():
         n = pairs_needed(hypotheses)
         assert hypotheses * 2 / 2**n < 0.05 <= hypotheses * 2 / 2 ** (n - 1)
         assert pairs_needed(1) == 6
+
+
+def test_the_runs_needed_are_the_fewest_whose_complete_separation_survives_the_correction():
+    found = set()
+    for hypotheses in (1, 2, 23, 24, 85, 86, 300):
+        n = runs_needed(hypotheses)
+        found.add(n)
+        low = [float(i) for i in range(n)]
+        assert hypotheses * better(low, [n + i for i in low]).p < 0.05
+        if n > 6:
+            fewer = low[1:]
+            assert hypotheses * better(fewer, [n + i for i in fewer]).p >= 0.05
+        assert n <= pairs_needed(hypotheses)
+    assert found == {6, 7, 8}
 
 
 def test_a_share_in_float32_is_read_as_its_count():

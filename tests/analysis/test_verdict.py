@@ -131,6 +131,21 @@ def test_equivalence_needs_a_margin_of_the_study(tmp_path, margin):
     assert f"equivalent to relu within {within} points in test error" in found.text
 
 
+def test_equivalence_needs_its_97_5_percent_interval_inside_the_margin(tmp_path):
+    """Seven of eight differences are small, and one is not: the tests alone show equivalence."""
+    shifts = [*(0.001 * (-1) ** seed for seed in range(7)), 0.012]
+    for margin, p, outcome in ((0.0062, 6 / 256, "undecided"), (0.0081, 2 / 256, "equivalent")):
+        found = loaded(tmp_path, planned(8, {**PERCENT, "margin": margin}), shifts)
+        cell = primary_cell(found)
+        assert cell.p_equivalent == p
+        assert cell.p_equivalent_holm < 0.05
+        (verdict_of,) = table_of(found).verdicts
+        assert verdict_of.outcome == outcome
+        assert ("but the 97.5 % interval exceeds the margin." in verdict_of.text) == (
+            outcome == "undecided"
+        )
+
+
 def test_a_margin_that_is_no_size_is_rejected(tmp_path):
     for margin in (0, -1, "much", True, math.inf, "0 %"):
         with pytest.raises(
@@ -180,7 +195,40 @@ def test_too_few_pairs_name_the_seeds_that_show_the_margin(tmp_path):
         ).summary
     )
     assert "identical to relu in test error" in said[0]  # the primary comparison is one
-    assert "with 3 comparisons, so few cannot" in said[1]
+    quantities = [line.partition("Secondary: gelu: identical to relu in ")[2] for line in said[1:]]
+    assert quantities == ["test loss, run by run (6 pairs).", "test f1, run by run (6 pairs)."]
+
+
+FIVE = ({ACT: ["gelu", "relu", "silu", "elu", "tanh"]},)  # four comparisons
+
+
+def six_pairs(root: Path, gelu: list[float], **changes) -> Comparison:
+    """The verdict on errors of gelu; those of the other activations are 10 to 15 %."""
+    plan = planned(6, grids=FIVE, **changes)
+    others = [0.1 + 0.01 * seed for seed in range(6)]
+
+    def curves(run):
+        errors = gelu if run.point[ACT] == "gelu" else others
+        return {"test/error": [errors[run.seed]]}
+
+    found = table_of(finished(root, plan, curves))
+    return next(one for one in found.verdicts if one.name == "gelu")
+
+
+def test_with_too_few_pairs_for_the_mean_the_probability_decides(tmp_path):
+    """Six pairs reach 0.031 by the mean, and 0.0022 by the probability."""
+    worse = six_pairs(tmp_path / "worse", [0.9 + 0.001 * seed for seed in range(6)])
+    assert worse.outcome == "worse"
+    assert worse.text == (
+        "gelu: worse, 77.75 points higher test error than relu (95 % interval 75.50 to 80.00; "
+        "p = 0.0022 alone, 0.0087 after Holm's correction for 4 comparisons; probability of being "
+        "better 0.00 [0.00, 0.09]; 6 pairs). The p-value belongs to the probability of being "
+        "better: 6 pairs are too few for the mean difference, which takes 8 after this correction."
+    )
+    alone = [0.09 + 0.01 * seed for seed in range(6)]
+    undecided = six_pairs(tmp_path / "undecided", alone)
+    assert undecided.outcome == "undecided"
+    assert "no significant difference to relu in test error (95 % interval" in undecided.text
 
 
 def test_divergence_gives_a_verdict(tmp_path):

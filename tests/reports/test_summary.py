@@ -81,7 +81,7 @@ def test_rows_are_sorted_by_the_primary_metric_with_the_mean_difference(tmp_path
 def test_too_few_seeds_say_how_many_are_needed(tmp_path: Path) -> None:
     text = printed(errors_of(tmp_path, 3))
     assert (
-        "Verdict: none. 3 seeds are too few to reach p < 0.05 with 2 comparisons; it takes 7."
+        "Verdict: none. 3 seeds are too few to reach p < 0.05 with 2 comparisons; it takes 6."
         in text
     )
     assert re.search(

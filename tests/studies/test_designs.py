@@ -1,11 +1,12 @@
 """What a design can decide at all, said before its runs are trained."""
 
+import math
 import re
 
 import pytest
 
 from actlab.analysis.comparison import too_few_seeds
-from actlab.analysis.statistics import LEVEL, holm
+from actlab.analysis.statistics import FEWEST, LEVEL, holm
 from actlab.analysis.wording import plural
 from actlab.stages import opening
 from actlab.studies.reading import load
@@ -23,18 +24,28 @@ stages:
   - {name: search, seeds: 1, search: {gelu: {mu: [0.0, 1.0]}}, as_given: true, trials: 2}
   - {name: compare, seeds: 5-7}
 """
+MANY = (
+    "model.activation: [relu, gelu, elu, selu, celu, silu, mish, tanh, sigmoid, softplus, "
+    "softsign, hardswish, leaky_relu], model.network.dropout: [0.0, 0.5]"
+)
 # By design: the text of the study, and the number of comparisons in its primary family.
 DESIGNS = {
     "one factor": (study_text("model.activation: [relu, gelu]", COLUMNS), 1),
     "two factors": (study_text(GRID, COLUMNS), 4),
     "stages": (study_text(GRID, COLUMNS + STAGES), 2),
     "search": (study_text("model.activation: [relu, gelu]", COLUMNS + SEARCHED), 2),
+    "many activations": (study_text(MANY, COLUMNS), 24),
 }
 
 
-def smallest_p(pairs, comparisons):
-    """The smallest p after Holm's correction that a sign-flip test of some pairs can give."""
-    return holm([2 / 2**pairs] * comparisons)[0]
+def smallest_p(runs, comparisons):
+    """The smallest p after Holm's correction that some runs of each side can give.
+
+    It belongs to the probability of being better, if one side wins every time.
+    """
+    if runs < FEWEST:
+        return 1.0
+    return holm([2 / math.comb(2 * runs, runs)] * comparisons)[0]
 
 
 @pytest.mark.parametrize(("text", "comparisons"), DESIGNS.values(), ids=DESIGNS)

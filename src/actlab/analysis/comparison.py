@@ -13,7 +13,13 @@ from dataclasses import dataclass, replace
 
 from actlab.analysis import costs, notes, parameters, samples, selection, verdict
 from actlab.analysis.columns import Column, primary
-from actlab.analysis.differences import better, equivalent, paired_difference
+from actlab.analysis.differences import (
+    Superiority,
+    better,
+    deciding,
+    equivalent,
+    paired_difference,
+)
 from actlab.analysis.looks import factor
 from actlab.analysis.published import published_entry, with_published
 from actlab.analysis.results import Results
@@ -22,9 +28,9 @@ from actlab.analysis.statistics import (
     holm,
     median,
     median_interval,
-    pairs_needed,
+    runs_needed,
 )
-from actlab.analysis.study_table import FAMILIES, Cell, Family, Row, StudyTable
+from actlab.analysis.study_table import FAMILIES, Cell, Correction, Family, Row, StudyTable
 from actlab.config.labels import in_full
 from actlab.config.values import same, shareable
 from actlab.errors.messages import unknown
@@ -303,7 +309,6 @@ def _compared(column: Column, cell: Cell, reference: Cell, biased: bool) -> Cell
 
     # Count the failed runs of each side.
     failures = sum(map(math.isinf, values)), sum(map(math.isinf, other_values))
-    has_failures = any(failures)
 
     # Test the mean difference and the probability, if the sample is fair and complete.
     missing = cell.missing + reference.missing
@@ -312,18 +317,15 @@ def _compared(column: Column, cell: Cell, reference: Cell, biased: bool) -> Cell
     superiority = None
     if seeds and column.goal:
         superiority = better(values, other_values, column.goal, test=tested)
-    p = paired.p
-    if superiority and has_failures:
-        p = superiority.p
 
     # Test equivalence; a failed run leaves no mean.
     margin = _margin(column, [reference_values[seed] for seed in seeds])
     p_equivalent = None
-    if tested and margin and not has_failures:
+    if tested and margin and not any(failures):
         differences = [a - b for a, b in zip(values, other_values, strict=True)]
         p_equivalent = equivalent(differences, margin)
 
-    return replace(
+    compared = replace(
         cell,
         biased=biased,
         pairs=len(seeds),
@@ -331,12 +333,21 @@ def _compared(column: Column, cell: Cell, reference: Cell, biased: bool) -> Cell
         failures=failures,
         paired=paired,
         better=superiority,
-        decides="probability" if has_failures else "mean",
-        p=p,
         margin=margin,
         p_equivalent=p_equivalent,
         reference_at_chance=bool(reference_values) and reference.at_chance,
     )
+    return _decided(compared)
+
+
+def _decided(cell: Cell, hypotheses: int = 1) -> Cell:
+    """Return a compared cell with the quantity that decides, and its p-value."""
+    quantity = deciding(cell.pairs, hypotheses, any(cell.failures))
+    p = cell.paired.p
+    if quantity == "probability":
+        superiority = cell.better or Superiority()
+        p = superiority.p
+    return replace(cell, decides=quantity, p=p)
 
 
 def _ranked(cell: Cell, seeds: Iterable[int]) -> list[float]:
@@ -384,9 +395,11 @@ def _corrected(rows: Sequence[Row], looks: int) -> tuple[Row, ...]:
                     cells.append(cell)
 
         # Correct the tests of a difference.
-        ps = holm([cell.p for cell in cells])
-        for cell, p in zip(cells, ps, strict=True):
-            corrected[id(cell)] = replace(cell, p_holm=_after_looks(p, looks))
+        strictness = Correction(family, len(cells), looks=looks).strictness()
+        decided = [_decided(cell, strictness) for cell in cells]
+        ps = holm([cell.p for cell in decided])
+        for cell, decided_cell, p in zip(cells, decided, ps, strict=True):
+            corrected[id(cell)] = replace(decided_cell, p_holm=_after_looks(p, looks))
 
         # Correct the tests of equivalence, which only cells with a margin have.
         with_margin = [cell for cell in cells if cell.has_margin]
@@ -441,7 +454,7 @@ def too_few_seeds(results: Results) -> str:
     required: dict[str, int] = {}
     for family in FAMILIES:
         correction = table.correction(family)
-        fewest = pairs_needed(correction.strictness())
+        fewest = runs_needed(correction.strictness())
         if correction.comparisons and len(study.seeds) < fewest:
             required[f"from {fewest} seeds on for {correction.text()} ({family})"] = fewest
     if not required:
@@ -451,7 +464,7 @@ def too_few_seeds(results: Results) -> str:
     seeds = max(required.values())
     text = (
         f"seeds: expected at least {seeds} for a verdict on each comparison, got "
-        f"{len(study.seeds)}. A difference of means can reach p < {LEVEL} after Holm's correction "
+        f"{len(study.seeds)}. A comparison can reach p < {LEVEL} after Holm's correction "
         f"{', '.join(required)}."
     )
     remedy = study.more_seeds.format(seeds)

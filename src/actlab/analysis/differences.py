@@ -1,6 +1,6 @@
 """How the runs of two sides differ: their mean difference, and how often a run is better.
 
-Functions here are pure.
+`deciding` says which of these two quantities a verdict rests on. Functions here are pure.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from actlab.analysis.statistics import FEWEST, FLOATS, LEVEL, Array
+from actlab.analysis.statistics import FEWEST, FLOATS, LEVEL, Array, pairs_needed
 
 Side = Literal["both", "above", "below"]
+Quantity = Literal["mean", "probability"]
 
 EXACT = 20  # differences: 2^20 patterns take 8 MB; more differences use random patterns
 _DRAWS = 100_000
@@ -24,6 +25,23 @@ _BATCH = 5_000  # patterns per matmul, which converts them to float; limits the 
 _EXACT_SPLITS = math.comb(18, 9)  # all splits of 9 and 9 runs
 _SPLITS = 20_000  # random splits of more runs
 _NORMAL = 1.959964  # 97.5 % quantile of the normal distribution
+
+
+def deciding(pairs: int, hypotheses: int = 1, failures: bool = False) -> Quantity:
+    """Return which quantity a verdict rests on: the mean difference, or the probability.
+
+    The mean difference over pairs of seeds decides if its test can: no run failed, and the pairs
+    are enough for p < 0.05 after Holm's correction. In all other cases the probability of being
+    better decides, whose test pairs no seeds.
+
+    Args:
+        pairs: number of pairs of runs; 0 if the sides have other seeds or were trained apart.
+        hypotheses: what the smallest p-value is multiplied by.
+        failures: whether any run of either side failed.
+    """
+    if failures or pairs < pairs_needed(hypotheses):
+        return "probability"
+    return "mean"
 
 
 class Superiority(NamedTuple):

@@ -322,11 +322,18 @@ def _tests(table: StudyTable, cells: Sequence[Cell]) -> str:
         f"ones. The interval inverts it and is not corrected.{BETTER}"
     )
 
-    # How failed runs count
-    if any(cell.by_probability for cell in tested):
+    # When the probability decides
+    by_probability = [cell for cell in tested if cell.by_probability and cell.p is not None]
+    with_failures = [cell for cell in by_probability if any(cell.failures)]
+    if with_failures:
         text += (
             " Where a run failed (it diverged, or is at chance), p is that of the probability, and "
             "the mean is over the pairs in which both succeeded."
+        )
+    if len(with_failures) < len(by_probability):
+        text += (
+            " Where the pairs are too few for the mean difference to reach p < 0.05 after this "
+            "correction, p is that of the probability."
         )
 
     # How far a common seed helps

@@ -9,7 +9,7 @@ from actlab.analysis.columns import Column, place, ratio_text
 from actlab.analysis.differences import Superiority
 from actlab.analysis.looks import FINAL
 from actlab.analysis.power import MOST_PAIRS, detectable, pairs_to_detect
-from actlab.analysis.statistics import LEVEL, p_text
+from actlab.analysis.statistics import LEVEL, p_text, pairs_needed
 from actlab.analysis.study_table import Cell, Correction, Outcome, Row
 from actlab.analysis.wording import plural
 
@@ -67,9 +67,9 @@ def case_text(case: Case) -> str:
     """Return a comparison in words: the verdict with its evidence, or why it is not final yet."""
     # A verdict with its evidence and notes, each of which begins with a space
     if case.outcome in FINAL:
-        text = _sentence(case) + _disagreement(case.cell) + _chance(case)
+        text = _sentence(case) + _few_pairs(case) + _disagreement(case.cell) + _chance(case)
         if case.outcome == "undecided":
-            text += _outlook(case)
+            text += _almost_equivalent(case) + _outlook(case)
         return f"{case.name}: {text}{_choice(case)}"
 
     # No verdict yet
@@ -86,8 +86,8 @@ def case_text(case: Case) -> str:
 def brief(case: Case) -> tuple[str, str, str]:
     """Return a final comparison in few words: its verdict, its evidence, and its corrected p.
 
-    The evidence is the mean difference with its interval, or how many runs failed if the
-    probability decides. It is empty if all runs failed or are identical.
+    The evidence is the mean difference with its interval, or how many runs failed. It is empty if
+    all runs failed or are identical.
     """
     cell = case.cell
 
@@ -113,7 +113,7 @@ def brief(case: Case) -> tuple[str, str, str]:
     # The evidence
     evidence = case.failure_text
     mean, low, high = cell.paired.mean, cell.paired.low, cell.paired.high
-    if not cell.by_probability and mean is not None and low is not None and high is not None:
+    if not evidence and mean is not None and low is not None and high is not None:
         ends = [cell.text(end, signed=True) for end in (low, high)]
         evidence = f"{cell.signed(mean)} [{ends[0]}, {ends[1]}]"
     return verdict, evidence, "" if p is None else f"p = {p_text(p)}"
@@ -175,7 +175,7 @@ def _effect(case: Case, quantity: str) -> str:
     """Return by how much an activation is better or worse."""
     cell, reference = case.cell, case.reference
     mean = cell.paired.mean
-    if cell.by_probability or mean is None:
+    if any(cell.failures) or mean is None:
         return f" than {reference} in {quantity}"
 
     # A mean of logarithms is a ratio.
@@ -196,8 +196,8 @@ def _evidence(case: Case) -> list[str]:
     mean, low, high = cell.paired.mean, cell.paired.low, cell.paired.high
     p = _corrected_p(case.correction, cell.p, cell.p_holm)
 
-    # The probability decides.
-    if cell.by_probability:
+    # Failed runs leave no interval of the mean.
+    if case.failure_text:
         parts = [case.failure_text, p]
         if mean is not None:
             parts.append(f"{cell.signed(mean)} where both succeeded")
@@ -207,7 +207,7 @@ def _evidence(case: Case) -> list[str]:
     if low is None or high is None:
         return []
 
-    # The mean decides. Its interval has no signs if the verdict says the side.
+    # The interval of the mean has no signs if the verdict says the side.
     if cell.by_ratio:
         ends = [ratio_text(low), ratio_text(high)]
     elif case.outcome in ("better", "worse") and low * high > 0:
@@ -241,6 +241,20 @@ def _corrected_p(
     return f"{text} alone, {p_text(corrected)} after Holm's correction for {counted}"
 
 
+def _few_pairs(case: Case) -> str:
+    """Return that the pairs are too few for the mean difference, if the probability decides."""
+    cell = case.cell
+    if not cell.by_probability or case.failure_text or cell.identical:
+        return ""
+    if case.outcome == "equivalent":
+        return ""  # it has tests of its own
+    fewest = pairs_needed(case.correction.strictness())
+    return (
+        f" The p-value belongs to the probability of being better: {cell.pairs} pairs are too few "
+        f"for the mean difference, which takes {fewest} after this correction."
+    )
+
+
 def _disagreement(cell: Cell) -> str:
     """Return a note if mean and probability, or an interval and its test, do not agree."""
     paired, superiority = cell.paired, cell.better or Superiority()
@@ -254,7 +268,6 @@ def _disagreement(cell: Cell) -> str:
         has_half = low is not None and high is not None and low <= 0.5 <= high
         if has_half and p < LEVEL:
             return " The interval of the probability is approximate, and wider than the test."
-        return ""
 
     # Without a test of the mean there is nothing to disagree with.
     if paired.mean is None or paired.p is None:
@@ -310,6 +323,18 @@ def _choice(case: Case) -> str:
     if not shares:
         return ""
     return f" Other seeds would choose the same setting in {' and '.join(shares)}."
+
+
+def _almost_equivalent(case: Case) -> str:
+    """Return that only the 97.5 % interval is in the way of equivalence; else empty."""
+    cell = case.cell
+    if cell.p_equivalent_holm is None or cell.p_equivalent_holm >= LEVEL:
+        return ""
+    p = _corrected_p(case.correction, cell.p_equivalent, cell.p_equivalent_holm, margin=True)
+    return (
+        f" It is not equivalent within {margin_text(cell)} either: two one-sided tests at 5 % show "
+        f"it ({p}), but the 97.5 % interval exceeds the margin."
+    )
 
 
 def _outlook(case: Case) -> str:

@@ -19,6 +19,7 @@ Array = npt.NDArray[np.float64]
 
 FLOATS = 1e-12  # rounding error of sums of floats, relative to the largest difference
 LEVEL = 0.05  # of tests; intervals cover at least 95 %
+INSIDE = 0.0125  # of each test of equivalence alone: the 97.5 % interval is inside the margin
 FEWEST = 6  # pairs: 2/2^6 = 0.031 is the first two-sided sign-flip p below 0.05
 
 
@@ -172,3 +173,15 @@ def p_text(p: float) -> str:
 def pairs_needed(hypotheses: int = 1) -> int:
     """Return the fewest pairs whose smallest two-sided sign-flip p survives Holm's correction."""
     return math.floor(math.log2(2 * max(1, hypotheses) / LEVEL)) + 1
+
+
+def runs_needed(hypotheses: int = 1) -> int:
+    """Return the fewest runs of each side with which a comparison can have a verdict.
+
+    The smallest two-sided p of the probability of being better then survives Holm's correction. It
+    counts two of all splits of both sides, so it needs fewer runs than `pairs_needed`.
+    """
+    runs = FEWEST
+    while 2 * hypotheses >= LEVEL * math.comb(2 * runs, runs):
+        runs += 1
+    return runs

@@ -19,9 +19,9 @@ from annotated_types import MinLen  # a dependency of pydantic; imports fast
 
 from actlab.analysis.choice import Choice
 from actlab.analysis.columns import Column
-from actlab.analysis.differences import Difference, Superiority
+from actlab.analysis.differences import Difference, Quantity, Superiority
 from actlab.analysis.looks import factor
-from actlab.analysis.statistics import Interval, Number
+from actlab.analysis.statistics import INSIDE, LEVEL, Interval, Number
 from actlab.analysis.wording import joined, plural
 from actlab.config.labels import in_full, printers
 from actlab.config.values import mapped, shareable
@@ -112,8 +112,7 @@ class Cell(Column):
     paired: Difference = field(default_factory=Difference)
     better: Superiority | None = None  # None without values of both sides
 
-    # The probability decides if a run of either side failed
-    decides: Literal["mean", "probability"] = "mean"
+    decides: Quantity = "mean"  # see `deciding`
     p: float | None = None  # of the quantity that decides
     p_holm: float | None = None  # corrected over its family, and for earlier looks
     has_margin: bool = False  # whether the study states a margin
@@ -146,6 +145,18 @@ class Cell(Column):
         """Whether each pair of runs has the same value on both sides."""
         mean, sd = self.paired.mean, self.paired.sd
         return mean == 0 and (sd == 0 or (sd is None and self.pairs == 1))
+
+    @property
+    def is_equivalent(self) -> bool:
+        """Whether the mean difference lies within the margin, by two one-sided tests.
+
+        After correction both are significant. Alone they are at a quarter of the level: the 97.5 %
+        interval is inside the margin. At the level itself, skewed differences are equivalent too
+        often.
+        """
+        if self.p_equivalent is None or self.p_equivalent_holm is None:
+            return False
+        return self.p_equivalent <= INSIDE and self.p_equivalent_holm < LEVEL
 
     @property
     def within_margin(self) -> bool:

@@ -2,10 +2,10 @@
 
 A verdict of better or worse needs p < 0.05 after Holm's correction over the comparisons of its
 family, the primary ones or the secondary ones, and after the correction for earlier looks at an
-extended study (`actlab.analysis.looks`). The p-value belongs to the mean difference. If a run of
-either side failed (it diverged, or is at chance), the p-value belongs to the probability of being
-better, in which failed runs tie behind all others. A verdict of equivalent needs a margin, which
-the study file states, and no failure.
+extended study (`actlab.analysis.looks`). The p-value belongs to the mean difference, or to the
+probability of being better, as `actlab.analysis.differences.deciding` says. In the latter, failed
+runs (that diverged, or are at chance) tie behind all others. A verdict of equivalent needs a
+margin, which the study file states, and no failure.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from actlab.analysis.sentences import (
     margin_text,
     quantity_text,
 )
-from actlab.analysis.statistics import FEWEST, LEVEL, pairs_needed
+from actlab.analysis.statistics import LEVEL, runs_needed
 from actlab.analysis.study_table import FAMILIES, Cell, Comparison, Outcome, Row, StudyTable
 from actlab.analysis.wording import few, plural
 from actlab.studies.points import Point, short_names
@@ -108,16 +108,13 @@ def outcome(cell: Cell, strictness: int) -> Outcome:
         return "unfinished"
 
     # Too few pairs cannot reach p < 0.05, whatever their values are.
-    fewest = pairs_needed(strictness)
-    if cell.by_probability:
-        fewest = FEWEST
-    if cell.pairs < fewest or cell.p_holm is None:
+    if cell.pairs < runs_needed(strictness) or cell.p_holm is None:
         return "too few pairs"
 
     # A difference precedes equivalence: a small one may be both.
     if cell.p_holm < LEVEL:
         return "better" if _is_better(cell) else "worse"
-    if cell.p_equivalent_holm is not None and cell.p_equivalent_holm < LEVEL:
+    if cell.is_equivalent:
         return "equivalent"
     return "undecided"
 
@@ -242,7 +239,7 @@ def seeds_text(table: StudyTable, lacking: Sequence[Case], more_seeds: str) -> l
         count = "1 seed is"
     elif len(numbers) == 1:
         count = f"{numbers[0]} seeds are"
-    fewest = pairs_needed(correction.strictness())
+    fewest = runs_needed(correction.strictness())
     texts = [f"{count} too few to reach p < {LEVEL} with {correction.text()}; it takes {fewest}."]
 
     # How many seeds the margin needs

@@ -9,11 +9,11 @@ from pathlib import Path
 from actlab.analysis import study_table
 from actlab.cli.parser import Parser
 from actlab.errors import ActlabError
-from actlab.scoreboard import studies_latex, studies_page, tables
+from actlab.scoreboard import studies_latex, studies_overview, studies_page, tables
 
 
 def main(argv: Sequence[str]) -> None:
-    """Write the page that lists all studies, and print its path; or print a LaTeX table."""
+    """Write the page that lists all studies, and print its path; or print LaTeX tables."""
     args = parser().parse_args(argv)
     # A page has no title of the user's
     if args.title and not args.latex:
@@ -32,14 +32,19 @@ def main(argv: Sequence[str]) -> None:
             "table with `actlab study report`."
         )
 
-    # Write the page, or print the table
+    # Read which studies are a task
+    study_tables = [record.table for record in stored.records]
+    tasks: dict[str, str] = {}
+    if args.tasks:
+        tasks = studies_overview.read_tasks(args.tasks, study_tables)
+
+    # Write the page, or print the tables
     for line in stored.left_out:
         print(f"note: {line}", file=sys.stderr)
     if args.latex:
-        study_tables = [record.table for record in stored.records]
-        print(studies_latex.of_studies(study_tables, args.title), end="")
+        print(studies_latex.of_studies(study_tables, args.title, tasks), end="")
     else:
-        print(studies_page.write(args.runs_dir, stored))
+        print(studies_page.write(args.runs_dir, stored, tasks))
 
 
 def parser() -> Parser:
@@ -47,11 +52,13 @@ def parser() -> Parser:
     command = Parser(
         prog="actlab report",
         description="Write one page that lists all studies of a folder, each with its verdict, its "
-        "first figure and a link to its own page.",
+        "first figure and a link to its own page. Activations that several studies compare with "
+        "the same reference have an overview, in which each study is a task.",
         examples=[
             "actlab report",
             "actlab report --runs-dir runs/scoreboard",
             "actlab report --latex --title 'Three activations on two tasks'",
+            "actlab report --tasks tasks.yaml",
         ],
     )
     command.add_argument(
@@ -62,7 +69,13 @@ def parser() -> Parser:
         help="folder of the studies; default: runs",
     )
     command.add_argument(
-        "--latex", action="store_true", help="print one LaTeX table of all studies instead"
+        "--latex", action="store_true", help="print LaTeX tables of all studies instead"
+    )
+    command.add_argument(
+        "--tasks",
+        type=Path,
+        metavar="FILE",
+        help="YAML file of lines TASK: [STUDY, STUDY], which puts several studies into one task",
     )
     command.add_argument(
         "--title",

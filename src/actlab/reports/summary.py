@@ -181,6 +181,10 @@ def _evidence(table: StudyTable, decided: Sequence[Case]) -> str:
         counts.setdefault(case.cell.family, case.correction.text())
     counted = "; others: ".join(counts.values())
     text = f"p after Holm's correction ({counted}). Intervals of 95 % are not corrected."
+    for case in decided:
+        if case.cell.by_probability and not any(case.cell.failures):
+            text += " Where pairs are too few, p belongs to the probability of being better."
+            break
 
     # Power
     family = decided[0].cell.family

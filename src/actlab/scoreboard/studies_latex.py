@@ -1,27 +1,40 @@
-"""One LaTeX table of several studies: the primary column of each, from their ``table.json``."""
+"""LaTeX tables of several studies, from the primary column of each ``table.json``.
+
+The first table has medians and tests of each study. The second one compares the activations over
+studies; there is none if no reference is in several studies.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from actlab.analysis.statistics import FEWEST
 from actlab.analysis.study_table import Cell, StudyTable
 from actlab.analysis.wording import joined, plural
 from actlab.reports import latex
 from actlab.reports.tables import interval, mean_difference, number, p_values
+from actlab.scoreboard.studies_overview import overviews
 from actlab.scoreboard.tables import labels_of
 
 _HEAD = ("", "runs", "median [interval]", "difference [interval]", "p alone / Holm")
 _READING = (
     f"Median over seeds [interval of order statistics, or the range of fewer than {FEWEST} runs]; "
     "mean difference to the reference over pairs of seeds [uncorrected 95 % interval of the "
-    "sign-flip test]; p of this test, or of the probability of being better where a run diverged, "
-    "alone and after Holm's correction within each study."
+    "sign-flip test]; p of this test, or of the probability of being better where a run failed or "
+    "pairs are too few, alone and after Holm's correction within each study."
 )
 
 
-def of_studies(studies: Sequence[StudyTable], title: str = "") -> str:
-    """Return the table; by default its title names what the studies compared."""
+def of_studies(
+    studies: Sequence[StudyTable], title: str = "", tasks: Mapping[str, str] | None = None
+) -> str:
+    """Return the tables.
+
+    Args:
+        studies: the tables of the studies.
+        title: of the first table; by default what the studies compared.
+        tasks: the task of a study by its name; every other study is a task.
+    """
     # A heading for each grid point, then its rows
     lines: list[list[str]] = []
     bold: set[int] = set()
@@ -35,8 +48,16 @@ def of_studies(studies: Sequence[StudyTable], title: str = "") -> str:
                     bold.add(len(lines))
                 lines.append([study.label(row), *_cells(row.primary)])
 
-    table = latex.table(_HEAD, lines, bold, _caption(studies, title), "tab:studies")
-    return latex.with_packages([table])
+    latex_tables = [latex.table(_HEAD, lines, bold, _caption(studies, title), "tab:studies")]
+
+    # A table for each overview
+    for position, overview in enumerate(overviews(studies, tasks or {}), start=1):
+        head = ("", "better", "geometric mean", *overview.columns)
+        rows = [(line.label, line.better_text, line.mean, *line.texts) for line in overview.lines]
+        by_user = {index for index, line in enumerate(overview.lines) if line.by_user}
+        label = f"tab:overview-{position}"
+        latex_tables.append(latex.table(head, rows, by_user, overview.reading, label))
+    return latex.with_packages(latex_tables)
 
 
 def _has_columns(study: StudyTable) -> bool:

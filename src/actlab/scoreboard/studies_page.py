@@ -1,8 +1,12 @@
-"""The page of all studies in a folder, ``index.html``: name, state, verdict, picture and link."""
+"""The page of all studies in a folder, ``index.html``.
+
+It shows name, state, verdict, picture and link of each study, and an overview of several studies.
+"""
 
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -12,14 +16,28 @@ from actlab.analysis.verdict import SMOKE
 from actlab.analysis.wording import plural
 from actlab.reports.pages import rendering
 from actlab.reports.pages import study as page
+from actlab.scoreboard.studies_overview import overviews
 from actlab.scoreboard.tables import StoredTable, Tables
 from actlab.storage.files import regular
 
 
-def write(runs: Path, tables: Tables) -> Path:
-    """Write ``index.html`` on the studies in ``runs``, whose tables are given; return its path."""
+def write(runs: Path, tables: Tables, tasks: Mapping[str, str] | None = None) -> Path:
+    """Write ``index.html`` on the studies in ``runs``, and return its path.
+
+    Args:
+        runs: the folder of the studies.
+        tables: their tables.
+        tasks: the task of a study by its name; every other study is a task.
+    """
     studies = [_study(record) for record in tables.records]
-    return rendering.write("index.html", runs / page.INDEX, notes=tables.left_out, studies=studies)
+    study_tables = [record.table for record in tables.records]
+    return rendering.write(
+        "index.html",
+        runs / page.INDEX,
+        notes=tables.left_out,
+        overviews=overviews(study_tables, tasks or {}),
+        studies=studies,
+    )
 
 
 def _study(record: StoredTable) -> dict[str, Any]:
