@@ -117,8 +117,7 @@ def test_one_task_has_no_mean_over_tasks(tmp_path):
 
 def test_an_activation_of_one_study_alone_is_last_and_has_no_mean(tmp_path):
     more = of_errors("letters")
-    gelu = {**more["rows"][1], "point": {ACT: "gelu"}}
-    more["rows"].append(gelu)
+    more["rows"].append({**more["rows"][1], "point": {ACT: "gelu"}})
     silu, gelu = overview(tmp_path, of_errors("digits"), more).lines
     assert (silu.label, gelu.label) == ("silu", "gelu")
     assert (gelu.texts[0], gelu.better, gelu.mean) == ("-", None, "-")

@@ -69,12 +69,12 @@ def parsed_by_kind(monkeypatch):
     """Of configs that differ in numbers or the activation only, parse one: parsing checks types."""
     parse = resolved.resolved
 
-    def parse_kind(given, defaults):
+    def parse_kind(given, defaults, linked):
         text = json.dumps(given, default=str)
         kinds = json.loads(text, parse_float=lambda _: "float", parse_int=lambda _: "int")
         del kinds["model"]["init_args"]["activation"]  # `check` creates it
         if (kind := json.dumps(kinds)) not in PARSED:
-            parse(given, defaults)
+            parse(given, defaults, linked)
             PARSED.add(kind)
 
     monkeypatch.setattr(resolved, "resolved", parse_kind)

@@ -181,8 +181,8 @@ def _print_form(options: Sequence[Option]) -> str | None:
     # A repeated option is printed once, in the first form
     form = forms[0]
     if form not in ("", *SKIP_NULL):
-        forms = " or ".join(SKIP_NULL)
-        raise ActlabError(f"{arguments.PRINT}: expected no value or {forms}, got {form!r}.")
+        allowed = " or ".join(SKIP_NULL)
+        raise ActlabError(f"{arguments.PRINT}: expected no value or {allowed}, got {form!r}.")
     return form
 
 

@@ -53,10 +53,10 @@ def of_studies(
     # A table for each overview
     for position, overview in enumerate(overviews(studies, tasks or {}), start=1):
         head = ("", "better", "geometric mean", *overview.columns)
-        rows = [(line.label, line.better_text, line.mean, *line.texts) for line in overview.lines]
+        texts = [[line.label, line.better_text, line.mean, *line.texts] for line in overview.lines]
         by_user = {index for index, line in enumerate(overview.lines) if line.by_user}
         label = f"tab:overview-{position}"
-        latex_tables.append(latex.table(head, rows, by_user, overview.reading, label))
+        latex_tables.append(latex.table(head, texts, by_user, overview.reading, label))
     return latex.with_packages(latex_tables)
 
 
