@@ -352,7 +352,7 @@ def test_an_own_activation_needs_no_default_and_fails_with_its_message(
             ["stages search and compare both have seed 102"],
         ),
         (["--search", "alpha=1..2", "--fresh", "few"], ["'few'"]),
-        (["--search", "alpha=1..2", "--trials", "0"], ["'stages.0.trials'"]),
+        (["--search", "alpha=1..2", "--trials", "0"], ["stages.0.trials in", "got 0"]),
         (["--search", f"{LR}=0.1..1", "--reference", "elu"], ["also the reference"]),
         (
             ["--search", "alpha=1..2", "--set", "model.activatoin=relu"],
@@ -381,12 +381,15 @@ UNTUNABLE = {
     ),
     "[relu, gelu]": (
         "[relu], model.network.dropout: [0.0, 0.5]",
-        "2 values of model.network.dropout",
+        "model.network.dropout in tiny: expected one value, got 2",
     ),
-    "model.activation: [relu, gelu]": ("model.optimizer.lr: [0.1]", "cannot be tuned"),
+    "model.activation: [relu, gelu]": (
+        "model.optimizer.lr: [0.1]",
+        "expected a study with one grid and one key of activations",
+    ),
     "grid: {model.activation: [relu, gelu]}": (
         "blocks: [{grid: {model.activation: [relu]}}, {name: b, grid: {model.activation: [elu]}}]",
-        "cannot be tuned",
+        "expected a study with one grid and one key of activations",
     ),
 }
 
