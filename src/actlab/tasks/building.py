@@ -78,9 +78,7 @@ def checked_optimizer(task: Any, groups: Any) -> Optimizer:
     # Values must be finite, and set once.
     for name, value in optimizer.defaults.items():
         if isinstance(value, float) and not math.isfinite(value):
-            raise ActlabError(
-                f"model.optimizer.{name}: expected a finite number, such as 1e-3, got {value}"
-            )
+            raise ActlabError(f"model.optimizer.{name}: expected a finite number, got {value}")
     if task.l2 is not None:
         _check_decay(optimizer, task.l2)
     if task.scheduler is not None and "lr" in task.schedules:
