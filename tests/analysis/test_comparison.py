@@ -116,7 +116,7 @@ def test_activations_that_have_not_run_belong_to_the_family(tmp_path):
     loaded = results.load(StudyFolder(plan, tmp_path))
     gelu, _, elu = (row.columns[0] for row in table_of(loaded).rows)
     assert table_of(loaded).correction("primary").comparisons == 2
-    assert (gelu.p_holm, gelu.missing) == (2 * 2 / 64, 0)
+    assert (gelu.p_holm, gelu.missing) == (2 * 2 / math.comb(12, 6), 0)
     assert (elu.p, elu.missing) == (None, 6)
 
 
@@ -171,8 +171,8 @@ def test_the_metric_that_chose_is_not_tested_where_either_side_had_a_choice(tmp_
     assert best.paired.mean == pytest.approx(-1)
     # Of gelu and elu
     assert (error.p, error.p_holm, error.family) == (
-        2 / 64,
-        2 * 2 / 64,
+        2 / math.comb(12, 6),
+        2 * 2 / math.comb(12, 6),
         "secondary",
     )
     head, body = tables.grid(table_of(results.load(StudyFolder(plan, tmp_path))))

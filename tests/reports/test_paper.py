@@ -55,7 +55,7 @@ def test_a_latex_table_has_median_interval_difference_and_p(written):
         "0",
         "2.30 [2.00, 2.60]",
         "$-$2.00 [$-$2.00, $-$2.00]",
-        "0.016 / 0.062",
+        "0.00058 / 0.0023",  # of the probability, for four comparisons
     ]
     assert [row[0] for row in errors if "textbf" in row[0]] == [r"\textbf{My\_unit}"] * 2
     assert losses[0][3] == "published (ours - it)"
@@ -114,8 +114,11 @@ def test_several_studies_come_in_one_latex_table(cli, written, tmp_path):
     file = tmp_path / "runs/other/table.json"
     file.write_text(file.read_text().replace('"study": "units"', '"study": "other"'))
     text = cli("report", "--latex", "--runs-dir", tmp_path / "runs").out
-    (rows,) = cells_of(text)
+    rows, compared = cells_of(text)
     assert rows[0] == ["", "runs", "median [interval]", "difference [interval]", "p alone / Holm"]
+    points = [f"{name}, dropout {rate}" for name in ("other", "units") for rate in ("0", "0.5")]
+    assert compared[0] == ["", "better", "geometric mean", *points]
+    assert {row[0] for row in compared[1:]} == {r"gelu\_tanh", "elu", r"\textbf{My\_unit}"}
     assert len(rows) == 1 + 2 * 4 + 2 * 2  # with and without dropout
     assert re.findall(r"multicolumn\{5\}\{l\}\{(\w+): (dropout [\d.]+), test error", text) == [
         ("other", "dropout 0"),

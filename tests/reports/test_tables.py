@@ -78,7 +78,7 @@ def test_narrow_tables_fit_80_characters(written, monkeypatch):
     loss = ["0.430 [0.400, 0.460]", "0.350 (+0.0800)", "-"]  # no p on the metric of selection
     assert relu[4] == ["relu", "0", *loss]
     gelu = next(line for line in lines if line.startswith("gelu_tanh") and "−2.00" in line)
-    assert cells(gelu)[-2:] == ["−2.00 [−2.00, −2.00]", "0.016 / 0.062"]
+    assert cells(gelu)[-2:] == ["−2.00 [−2.00, −2.00]", "0.00058 / 0.0023"]
     assert "show --json" in lines[-1]
 
 
@@ -108,7 +108,7 @@ def test_a_wide_table_comes_in_parts_in_markdown(written):
     )
     assert len(part) == 2 + 6  # header, rule, a line a row
     assert {line.count("|") for line in part} == {7}
-    tested = "−2.00 [−2.00, −2.00] / −2.00 | 1.00 [0.93, 1.00] | 0.016 / 0.062"
+    tested = "−2.00 [−2.00, −2.00] / −2.00 | 1.00 [0.93, 1.00] | 0.00058 / 0.0023"
     assert f"| gelu_tanh | 0 | 2.30 [2.00, 2.60] | {tested} |" in part
 
 
@@ -145,7 +145,7 @@ def test_seven_seeds_give_intervals_and_p(written):
         in text
     )
     gelu = line_of("gelu_tanh", text)
-    assert gelu.count("0.016 / 0.062") == 1  # 2/128; times 4 comparisons
+    assert gelu.count("0.00058 / 0.0023") == 1  # 2/3432, times 4 comparisons
     # Always 0.2 and 2 points apart from relu.
     assert "−2.00 [−2.00, −2.00] / −2.00" in gelu
     assert "−0.200 / −0.200" in gelu
@@ -171,7 +171,7 @@ def test_a_diverged_run_leaves_the_probability_and_a_note(written):
         "and the mean"
     ) in text
     gelu = line_of("gelu_tanh", text)
-    assert gelu.count("0.016 / 0.062") == 1  # the family is as large as without it
+    assert gelu.count("0.00058 / 0.0023") == 1  # the family is as large as without it
 
 
 def test_where_most_pairs_diverged_the_median_difference_says_which_side(written):
@@ -189,7 +189,7 @@ def test_without_a_choice_the_metric_of_selection_is_tested_too(written):
     text = printed(written(edit={"lr: [1.0e-3, 1.0e-4]": "lr: [1.0e-3]"}, overrides=["seeds=7"]))
     gelu = line_of("gelu_tanh", text)
     # Times 4 primary comparisons, and as many secondary ones
-    assert gelu.count("0.016 / 0.062") == 2
+    assert gelu.count("0.00058 / 0.0023") == 2
     assert "The other 4 are secondary, and corrected separately." in text
     assert "−0.200 [−0.200, −0.200] / −0.200" in gelu
     assert "No p" not in text
