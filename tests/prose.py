@@ -175,7 +175,7 @@ def messages(path: Path) -> Iterator[tuple[int, str]]:
     """
     tree = ast.parse(path.read_text(encoding="utf-8"))
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    for function in functions or [tree]:
+    for function in functions:
         for node in ast.walk(function):
             if not (isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call)):
                 continue
