@@ -174,10 +174,8 @@ def messages(path: Path) -> Iterator[tuple[int, str]]:
     A variable in place of a text stands for all texts that its function assigns to it.
     """
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    functions: list[ast.AST] = [
-        node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)
-    ]
-    for function in functions or [tree]:
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    for function in functions:
         for node in ast.walk(function):
             if not (isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call)):
                 continue

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import actlab
 from actlab.cli.commands import COMMANDS, FITS
 from prose import (
     PHRASES,
@@ -21,6 +22,7 @@ from prose import (
 )
 
 ROOT = Path(__file__).parents[1]
+SOURCE = Path(actlab.__file__).parent
 PAGES = sorted(
     [
         *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
@@ -158,3 +160,14 @@ def test_messages_are_the_strings_of_errors_that_are_raised(tmp_path):
     assert [(fault.line, fault.sentence) for fault in faults_of_messages(file)] == [
         (6, "dX: that of")
     ]
+
+
+def test_messages_are_written_in_plain_sentences():
+    files = sorted(SOURCE.rglob("*.py"))
+    assert sum(len(list(messages(file))) for file in files) > 400
+
+    found = []
+    for file in files:
+        for fault in faults_of_messages(file):
+            found.append((file.relative_to(SOURCE).as_posix(), *fault))
+    assert found == []

@@ -149,7 +149,8 @@ def test_equivalence_needs_its_97_5_percent_interval_inside_the_margin(tmp_path)
 def test_a_margin_that_is_no_size_is_rejected(tmp_path):
     for margin in (0, -1, "much", True, math.inf, "0 %"):
         with pytest.raises(
-            ActlabError, match=r"margin .* of test/error: give a number above 0, or a percentage"
+            ActlabError,
+            match=r"margin of test/error: expected a number above 0, or a percentage .*, got ",
         ):
             list(
                 table_of(
@@ -528,8 +529,8 @@ def test_a_margin_on_a_log_scale_is_a_ratio(tmp_path):
     (said,) = needs(table_of(loaded_), 1.1)
     assert "a ratio of 1.10 to relu takes about" in said
     for margin, message in (
-        (0.05, "on the scale log give a percentage"),
-        ("0 %", "give a number above 0"),
+        (0.05, "expected a percentage such as .* on the scale log, got 0.05"),
+        ("0 %", "expected a number above 0, .*, got .0 %.$"),
     ):
         with pytest.raises(ActlabError, match=message):
             by_decades(tmp_path, "log", equal, [0.1] * 14, margin=margin)

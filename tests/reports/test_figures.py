@@ -341,7 +341,7 @@ def test_mistakes_in_an_axis_of_conditions_get_clear_errors(written):
         (
             "on: noise=1",
             "on: noise=3",
-            "unknown condition beside layer 'noise=3'; did you mean 'noise=1'",
+            "unknown condition next to layer 'noise=3'; did you mean 'noise=1'",
         ),
         (
             "    x: noise\n",

@@ -185,7 +185,7 @@ def test_a_study_without_learnt_parameters_has_no_such_figure(copied):
         (
             "prelu",
             "activation/weight",
-            "recorded of each layer: give a 'condition', such as layer=1",
+            "expected a 'condition', as each layer records it. Add one, such as layer=1.",
         ),
         (
             "prelu",

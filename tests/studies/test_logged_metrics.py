@@ -106,7 +106,7 @@ def test_what_another_loop_logged_selects_nothing(study):
     assert outcome.code == 2
     assert outcome.err.count("\n") == 1
     assert (
-        "batch' is not a validation metric: give one, such as val/loss, val_loss, val_mean, "
+        "batch' is not a validation metric. Use one, such as val/loss, val_loss, val_mean, "
         in outcome.err
     )
 

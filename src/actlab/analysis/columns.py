@@ -395,7 +395,7 @@ def primary(study: Study, planned: list[Column]) -> Column | None:
                 break
             return column
 
-    remedy = "'primary' gives metric, at and condition of a ranked column of the table."
+    remedy = "Set 'primary' to the metric, at and condition of a ranked column."
     raise unknown("primary column", stated.key, [column.key for column in ranked], remedy)
 
 
@@ -461,13 +461,15 @@ def _margin(stated: Any, metric: str, is_ratio: bool) -> tuple[float | None, boo
         number = float(percentage[1]) / 100
     if isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number < math.inf:
         raise ActlabError(
-            f"margin {stated!r} of {metric}: give a number above 0, or a percentage such as '5 %'"
+            f"margin of {metric}: expected a number above 0, or a percentage such as '5 %', got "
+            f"{stated!r}"
         )
 
     # A ratio is stated in percent.
     if is_ratio and percentage is None:
         raise ActlabError(
-            f"margin {stated!r} of {metric}: on the scale log give a percentage such as '5 %'"
+            f"margin of {metric}: expected a percentage such as '5 %' on the scale log, got "
+            f"{stated!r}"
         )
     if is_ratio:
         return math.log1p(number), False

@@ -201,7 +201,7 @@ def along(conditions: Iterable[str], key: str, fixed: str = "") -> dict[float, s
 
     allowed.discard("")
     remedy = "Choose one by 'condition'." if allowed else "Leave 'condition' out."
-    raise unknown(f"condition beside {key}", fixed, allowed, remedy)
+    raise unknown(f"condition next to {key}", fixed, allowed, remedy)
 
 
 def _number(key: str, text: str, condition: str) -> float:

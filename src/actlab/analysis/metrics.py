@@ -105,7 +105,8 @@ class Metrics:
             raise unknown_metric(metric, self.declared, "The runs record these.")
         if is_parameter(metric) and not condition:
             raise ActlabError(
-                f"{metric} is recorded of each layer: give a 'condition', such as layer=1"
+                f"{metric}: expected a 'condition', as each layer records it. Add one, such as "
+                "layer=1."
             )
 
     def check_validation(self, metric: str, selected: str) -> None:
@@ -123,7 +124,7 @@ class Metrics:
                 return
             logged = [name for name in self.conditions if list(self.loops.get(name, ())) == ["val"]]
             examples = ", ".join(logged) or "what validation_step logs"
-        raise ActlabError(f"{selected} is not a validation metric: give one, such as {examples}")
+        raise ActlabError(f"{selected} is not a validation metric. Use one, such as {examples}.")
 
 
 def unknown_metric(metric: str, recorded: Iterable[str], description: str) -> ActlabError:
