@@ -133,6 +133,11 @@ class ActlabCLI(LightningCLI):
         self.shapes[name] = shape_for(self.model_type, self.arguments, name, data)
         return self.shapes[name]
 
+    @property
+    def trains_task(self) -> bool:
+        """Whether the model is one of actlab's tasks."""
+        return issubclass(self.model_type, Task)
+
     @cached_property
     def model_type(self) -> type:
         """The model's class."""

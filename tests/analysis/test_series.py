@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actlab.analysis import results
-from actlab.analysis.columns import Column, column, read_at
+from actlab.analysis.columns import Column, column
 from actlab.analysis.comparison import table_of
+from actlab.analysis.results import read_at
 from actlab.storage import series
 from actlab.storage.json_files import write_json
 from actlab.studies.plan import Study

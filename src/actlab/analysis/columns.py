@@ -16,7 +16,7 @@ from actlab.config import metrics
 from actlab.config.metrics import is_parameter, logged
 from actlab.errors import ActlabError
 from actlab.errors.messages import unknown
-from actlab.storage.series import Array, Key, summary
+from actlab.storage.series import Key
 from actlab.studies.plan import Study
 
 _AT = {
@@ -26,10 +26,9 @@ _AT = {
     "selected": "at selection",
 }
 _BEST_OF = re.compile(r"best (?P<metric>\S+)")
-_AGGREGATE = re.compile(r"mean(?: (?P<first>\d+)-(?P<last>\d+))?|below (?P<level>\d+(?:\.\d+)?)")
+AGGREGATE = re.compile(r"mean(?: (?P<first>\d+)-(?P<last>\d+))?|below (?P<level>\d+(?:\.\d+)?)")
 SUMMED = ("last", "best", "best_epoch")  # values contained in the summary of a series
 _RELATIVE = re.compile(r"(\d+(?:\.\d+)?) ?%")
-_ROUNDING = 1e-6  # of epochs, which may be fractions
 
 
 @dataclass(frozen=True)
@@ -302,7 +301,7 @@ def place(at: str | float) -> str:
     best = _BEST_OF.fullmatch(str(at))
     if best:
         return f"at best {_in_words(best['metric'])}"
-    aggregate = _AGGREGATE.fullmatch(str(at))
+    aggregate = AGGREGATE.fullmatch(str(at))
     if not aggregate:
         return _AT.get(str(at), f"epoch {at}")
 
@@ -325,7 +324,7 @@ def last_epoch(at: str | float) -> float | None:
     """
     if isinstance(at, int | float):
         return float(at)
-    aggregate = _AGGREGATE.fullmatch(at)
+    aggregate = AGGREGATE.fullmatch(at)
     if not aggregate or not aggregate["last"]:
         return None
     return float(aggregate["last"])
@@ -474,46 +473,3 @@ def _margin(stated: Any, metric: str, is_ratio: bool) -> tuple[float | None, boo
     if is_ratio:
         return math.log1p(number), False
     return float(number), percentage is not None
-
-
-def read_at(epochs: Array, values: Array, at: str | float, column: Column) -> float | None:
-    """Return one number from the values of one run; nan counts as the worst value.
-
-    Args:
-        epochs: in ascending order, shape ``[E]``.
-        values: the value at each epoch.
-        at: as in `Column`, except ``selected`` and ``best <metric>``.
-        column: says which values are good.
-
-    Returns:
-        None if there is no value up to the epoch, or in the range of epochs, of ``at``.
-    """
-    # Read a summary.
-    if at in SUMMED:
-        return summary(epochs, values).read(str(at), column.mode)
-
-    # Read the last value up to an epoch.
-    aggregate = _AGGREGATE.fullmatch(str(at))
-    if not aggregate:
-        before = epochs <= float(at) + _ROUNDING
-        if not before.any():
-            return None
-        return summary(epochs[before], values[before]).read("last", column.mode)
-
-    # Find the first epoch below a level.
-    if aggregate["level"]:
-        below = epochs[values < float(aggregate["level"])]
-        if not below.size:
-            return math.inf
-        return float(below[0])
-
-    # Average over a range of epochs.
-    begin = float(aggregate["first"] or 0)
-    end = float(aggregate["last"] or math.inf)
-    within = values[(epochs >= begin - _ROUNDING) & (epochs <= end + _ROUNDING)]
-    if not within.size:
-        return None
-    mean = float(within.mean())
-    if math.isnan(mean):
-        return column.worst
-    return mean

@@ -11,12 +11,12 @@ from typing import Any
 
 from actlab.analysis import costs, looks, reading
 from actlab.analysis.columns import (
+    AGGREGATE,
     SUMMED,
     Column,
     columns_of,
     last_epoch,
     learnt,
-    read_at,
     read_where,
     undirected,
     watched,
@@ -27,12 +27,14 @@ from actlab.config import metrics
 from actlab.config.labels import printers
 from actlab.errors import ActlabError
 from actlab.storage.files import DamagedError
-from actlab.storage.series import Key, Series
+from actlab.storage.series import Array, Key, Series, summary
 from actlab.studies.formats import Result
 from actlab.studies.groups import Group, Setting, by_key
 from actlab.studies.plan import Run, Study
 from actlab.studies.states import DIVERGED, FAILED
 from actlab.studies.study_folder import StudyFolder
+
+_ROUNDING = 1e-6  # of epochs, which may be fractions
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,8 +228,8 @@ class Results:
             return None
         at = read_where(column.at, self.study)
         if at in SUMMED:
-            summary = recorded.summaries[column.series_key]
-            return summary.read(str(at), column.mode)
+            stored = recorded.summaries[column.series_key]
+            return stored.read(str(at), column.mode)
 
         # Read the series.
         epochs, values = recorded[column.series_key]
@@ -311,3 +313,46 @@ def _check_revisions(results: Iterable[Mapping[str, Any]]) -> None:
                     f"{revision}: delete the runs of one of them, and pin the other with "
                     f"--set data.revision={revision}"
                 )
+
+
+def read_at(epochs: Array, values: Array, at: str | float, column: Column) -> float | None:
+    """Return one number from the values of one run; nan counts as the worst value.
+
+    Args:
+        epochs: in ascending order, shape ``[E]``.
+        values: the value at each epoch.
+        at: as in `Column`, except ``selected`` and ``best <metric>``.
+        column: says which values are good.
+
+    Returns:
+        None if there is no value up to the epoch, or in the range of epochs, of ``at``.
+    """
+    # Read a summary.
+    if at in SUMMED:
+        return summary(epochs, values).read(str(at), column.mode)
+
+    # Read the last value up to an epoch.
+    aggregate = AGGREGATE.fullmatch(str(at))
+    if not aggregate:
+        before = epochs <= float(at) + _ROUNDING
+        if not before.any():
+            return None
+        return summary(epochs[before], values[before]).read("last", column.mode)
+
+    # Find the first epoch below a level.
+    if aggregate["level"]:
+        below = epochs[values < float(aggregate["level"])]
+        if not below.size:
+            return math.inf
+        return float(below[0])
+
+    # Average over a range of epochs.
+    begin = float(aggregate["first"] or 0)
+    end = float(aggregate["last"] or math.inf)
+    within = values[(epochs >= begin - _ROUNDING) & (epochs <= end + _ROUNDING)]
+    if not within.size:
+        return None
+    mean = float(within.mean())
+    if math.isnan(mean):
+        return column.worst
+    return mean

@@ -42,7 +42,6 @@ from actlab.storage import checkpoints
 from actlab.storage.contents import texts
 from actlab.storage.logger_ids import ensure_id, forget_id, has_id
 from actlab.storage.mappings import written
-from actlab.tasks import Task
 
 # Commands that evaluate a fit, with the methods that they require of the model, and of the data or
 # the model.
@@ -306,7 +305,7 @@ class CommandLine(ActlabCLI):
     def before_instantiate_classes(self) -> None:
         """Check the activation before a dataset is read for its shapes."""
         super().before_instantiate_classes()
-        if issubclass(self.model_type, Task) and "activation" in self.arguments:
+        if self.trains_task and "activation" in self.arguments:
             activations.factory(self.arguments["activation"])
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:

@@ -403,8 +403,7 @@ def find(path: str, kinds: tuple[type, ...], location: str) -> Any:
 
     A bare name means an imported class.
     """
-    bases = " or ".join(kind.__name__ for kind in kinds)
-    expected = f"a class derived from {bases}"
+    expected = "a class derived from " + " or ".join(kind.__name__ for kind in kinds)
 
     # A bare name: the first class of this name wins
     if not {".", ":"} & set(path) and object not in kinds:
@@ -430,8 +429,7 @@ def find(path: str, kinds: tuple[type, ...], location: str) -> Any:
 
 
 def _descendants(kinds: Iterable[type]) -> Iterator[type]:
-    for kind in kinds:
-        # Private modules and classes are left out
+    for kind in kinds:  # except private ones
         if "._" not in f"{kind.__module__}.{kind.__name__}":
             yield kind
         yield from _descendants(type.__subclasses__(kind))
@@ -491,13 +489,12 @@ def _module(parts: list[str]) -> tuple[Any, list[str]]:
 
 
 def _missing(owner: Any, name: str, kinds: tuple[type, ...]) -> ActlabError:
-    source = owner.__name__
     if not kinds:
-        modules = pkgutil.iter_modules(getattr(owner, "__path__", ()))
-        return unknown(f"module of {source}", name, [module.name for module in modules])
+        names = [module.name for module in pkgutil.iter_modules(getattr(owner, "__path__", ()))]
+        return unknown(f"module of {owner.__name__}", name, names)
 
     classes = []
     for key, value in vars(owner).items():
         if inspect.isclass(value) and issubclass(value, kinds) and not key.startswith("_"):
             classes.append(key)
-    return unknown(f"class of {source}", name, classes)
+    return unknown(f"class of {owner.__name__}", name, classes)

@@ -392,10 +392,9 @@ class ImageDataModule(TensorDataModule):
         is_trained_on = self.train_on_all and part == "val"
         if (is_one_class or missing) and not (self.sample or is_trained_on):
             raise ActlabError(
-                f"data.{key} {amount}: the first {amount} training images of {self.dataset} are "
-                f"the {key} set and have {len(classes)} classes, {len(missing)} of which no other "
-                "image has; the files seem sorted by class: shuffle the dataset, or set "
-                f"data.{key} to a share, such as 0.1"
+                f"data.{key} {amount}: the first {amount} training images of {self.dataset} have "
+                f"{len(classes)} classes, {len(missing)} of which no other image has. Shuffle the "
+                f"dataset, which seems sorted by class, or set data.{key} to a share, such as 0.1."
             )
         return rows
 
