@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from actlab.analysis.choice import _resamples as resamples
+from actlab.analysis.choice import resamples
 from actlab.analysis.columns import Column
 from actlab.analysis.statistics import Array
 from actlab.analysis.study_table import Cell, Row, StudyTable
