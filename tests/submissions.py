@@ -11,7 +11,7 @@ from actlab.analysis import study_table
 from actlab.analysis.statistics import median
 from actlab.analysis.study_table import NAME as TABLE
 from actlab.analysis.study_table import Cell, Row, StudyTable
-from actlab.scoreboard import definition
+from actlab.scoreboard import definition, selections
 from actlab.scoreboard.tables import comparable
 from actlab.storage import contents
 from actlab.storage.json_files import read_json
@@ -28,7 +28,8 @@ SPDX = re.compile(r"[A-Za-z0-9.+-]+( (AND|OR|WITH) [A-Za-z0-9.+-]+)*")
 class Submission(TypedDict):
     """An activation that its author put on the scoreboard, in a folder of its name.
 
-    The folder has the author's file, and the table of each data set as ``TASK/DATA/table.json``.
+    The folder has the author's file, the table of each data set as ``TASK/DATA/table.json``, and
+    the runs that selected settings as ``TASK/choose/values.csv``.
     """
 
     activation: Any  # its value in studies
@@ -52,8 +53,10 @@ def problems(folder: Path) -> list[str]:
         if text != submission["code"]:
             found.append(f"{name} is not the code of the runs")
 
-    # Each data set of the scoreboard has its table
+    # Each data set of the scoreboard has its table, and each task the runs that selected settings
     for task, stated in definition.load().tasks.items():
+        if not (folder / task / selections.FILE).exists():
+            found.append(f"{task}: no {selections.FILE}")
         for data, data_set in stated.data.items():
             file = folder / task / data / TABLE
             if not file.exists():

@@ -219,10 +219,10 @@ def of_quoted_rows() -> list[str]:
 
 
 def of_scoreboard() -> list[str]:
-    """The sentence over tasks that the page quotes, and what it says in words."""
+    """The sentences over tasks that the page quotes, and what they say in words."""
     kept = (RESULTS / "scoreboard/scoreboard.md").read_text(encoding="utf-8")
     (said,) = re.findall(r"^- (silu: .+)$", kept, re.M)
-    low, high = re.findall(r"\[(1\.\d+), (1\.\d+)\] times", said)[0]
+    low, high = re.findall(r"geometric mean over [^.]+ is \S+ \[(1\.\d+), (1\.\d+)\]", said)[0]
     return [
         said,
         f"lie {100 * (float(low) - 1):.0f} to {100 * (float(high) - 1):.0f} % above GELU's",

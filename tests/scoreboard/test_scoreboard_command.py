@@ -1,16 +1,21 @@
 """A user's activation on the scoreboard, by one command."""
 
+import copy
+import hashlib
 import json
 import re
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
 
 import tiny_study
 from actlab.analysis import study_table
+from actlab.checks import data_digests
 from actlab.cli import estimates, scoreboard
+from actlab.config.paths import set_dotted
 from actlab.engines.workers import Inline
 from actlab.scoreboard import definition, planning
 from actlab.storage.resources import resource
@@ -19,6 +24,7 @@ from actlab.studies.run_folder import RunFolder
 from actlab.studies.seeds import seed_list
 from actlab.studies.states import FINISHED
 from actlab.studies.study_folder import StudyFolder
+from kept_results import program as program_of
 
 PICTURE = """\
 base: {base}
@@ -79,7 +85,8 @@ def small(here, kept, monkeypatch, state):
         },
     }
     empty = {**task, "data": {"first": {**tables["first"], "file": "nowhere.png"}}}
-    file = {"reference": "gelu", "equivalence": 1.02, "tasks": {"picture": task, "empty": empty}}
+    tasks = {"picture": task, "empty": empty}
+    file = {"reference": "gelu", "equivalence": 1.02, "least_gain": 0.1, "tasks": tasks}
     state(file)
     monkeypatch.setattr(scoreboard, "Worker", Inline)
     return file
@@ -103,7 +110,7 @@ def test_an_activation_of_ones_own_has_a_rank(here, kept, small, succeed):
     assert re.search(
         r"^picture: second one: \d\S+ \[.*\] times the error of gelu; \w+, p ", out, re.M
     )
-    assert "Rank " in out
+    assert "No rank: it has runs on 1 task, a rank needs two." in out
     runs = here / "runs/scoreboard"
     assert "Mine" in (runs / "scoreboard.md").read_text()
     assert (runs / "picture/compare/report.html").exists()
@@ -193,6 +200,45 @@ def test_another_text_than_the_stated_one_is_rejected(kept, small, state, cli):
     assert "expected the sha256 000000000000…, got " in outcome.err
 
 
+def test_other_pictures_than_the_stated_ones_are_rejected(
+    kept, small, state, cli, succeed, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(estimates, "remaining", lambda *given: 60.0)
+    first = small["tasks"]["picture"]["data"]["first"]
+    first["content"] = "0" * 64
+    state(small)
+    mine = ("--activation", "silu", "--minutes", "0", "--data")
+    outcome = cli("scoreboard", *mine, kept)
+    assert outcome.code == 2
+    assert "first.png: expected pictures with the digest 000000000000…, got " in outcome.err
+
+    # The same pixels in another file are valid
+    with Image.open(kept / "first.png") as picture:
+        first["content"] = hashlib.sha256(np.asarray(picture).tobytes()).hexdigest()
+        picture.save(tmp_path / "first.png", compress_level=0)
+    assert (tmp_path / "first.png").read_bytes() != (kept / "first.png").read_bytes()
+    state(small)
+    succeed("scoreboard", *mine, tmp_path)
+
+
+def test_every_data_set_has_a_digest():
+    data_sets: dict[str, definition.DataSet] = {}
+    for task in definition.load().tasks.values():
+        data_sets |= task.data
+    for data_set in data_sets.values():
+        digest = data_set.sha256 or data_set.content
+        assert bool(data_set.file) == bool(re.fullmatch("[0-9a-f]{64}", digest))
+
+    # The texture, and the mosaic of the sample's images
+    texture = np.asarray(program_of("scoreboard/pictures").texture())
+    assert data_sets["texture"].content == hashlib.sha256(texture.tobytes()).hexdigest()
+    task = definition.load().tasks["picture"]
+    study = planning.planned_task("picture", task, ["CIFAR-10 mosaic"], ["silu"]).study
+    config = copy.deepcopy(study.runs()[0].config)
+    set_dotted(config, "data.dataset", str(resource("data/samples/cifar10")))
+    assert data_sets["CIFAR-10 mosaic"].content == data_digests.digest_of(config)
+
+
 def test_every_task_is_a_study_with_stored_tables():
     stated = definition.load()
     for name, task in stated.tasks.items():
@@ -236,7 +282,8 @@ def test_smoke_trains_on_samples_and_decides_nothing(here, succeed, monkeypatch)
         for block in ("waves", "hills")
     ]
     assert "with a verdict on each data set" in outcome.out.splitlines()[-1]
-    assert "Rank " not in outcome.out
+    assert "Rank 1 of 10 on these" in outcome.out  # of sine, as an example
+    assert outcome.out.count("Rank ") == 1
     assert not (here / "runs/scoreboard/scoreboard.md").exists()
 
 

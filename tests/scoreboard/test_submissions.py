@@ -6,7 +6,7 @@ import json
 import pytest
 
 from actlab.analysis.statistics import median
-from actlab.scoreboard import definition, scores, tables
+from actlab.scoreboard import definition, scores, selections, tables
 from actlab.storage import contents
 from actlab.storage.resources import resource
 from actlab.studies.reading import load
@@ -31,6 +31,11 @@ def made(program, tmp_path):
     (folder / "submission.json").write_text(json.dumps(head))
 
     for task, stated in definition.load().tasks.items():
+        first = next(iter(stated.data.values()))
+        selecting = folder / task / selections.FILE
+        selecting.parent.mkdir(parents=True)
+        text = (resource(first.table) / selections.FILE).read_text().replace("gelu,", "Mine,")
+        selecting.write_text(text)
         for data, data_set in stated.data.items():
             seeds = load(stated.study).stages[-1].seeds
             if data_set.seeds:
@@ -73,8 +78,19 @@ def test_every_submission_follows_the_checklist():
 def test_a_submission_is_on_the_scoreboard_under_its_name(made, monkeypatch):
     assert problems(made) == []
     monkeypatch.setattr(tables, "SUBMITTED", str(made.parent))
-    (slope,) = [standing for standing in scores.load().standings if standing.label == "slope"]
-    assert [data.ratio.value for data in slope.on] == pytest.approx([1.0] * len(slope.on), rel=0.3)
+    gelu, *others = scores.load().standings
+    (slope,) = [standing for standing in others if standing.label == "slope"]
+    ratios = [data.ratio.value for data in slope.on if data.ratio]
+    assert ratios == pytest.approx([1.0] * len(ratios), rel=0.3)
+    assert slope.failures == gelu.failures == ["picture: texture"]
+    assert slope.rank.datasets == 10
+
+    # Its selections vary as GELU's do
+    comparisons = scores.compared(tables.of_scoreboard({}, {}))
+    for comparison in comparisons:
+        slope_setting = comparison.runs["slope"].setting
+        assert slope_setting.variance == comparison.runs["gelu"].setting.variance
+    assert any(comparison.runs["slope"].setting.variance > 0 for comparison in comparisons)
 
 
 def changed(file, change):
@@ -114,6 +130,11 @@ def test_a_wrong_head_is_found(made, message):
 def test_a_wrong_table_is_found(made, message):
     changed(made / "classifier/MNIST/table.json", WRONG_TABLES[message])
     assert any(message in problem for problem in problems(made))
+
+
+def test_missing_runs_that_selected_settings_are_found(made):
+    (made / "text" / selections.FILE).unlink()
+    assert problems(made) == [f"text: no {selections.FILE}"]
 
 
 def test_a_missing_data_set_is_found(made):

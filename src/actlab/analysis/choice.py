@@ -62,7 +62,7 @@ def choice(values: Array, mode: str) -> Choice:
         return Choice(seeds, score, again=None, elsewhere=None)
 
     # Select by each resample, shape [resamples].
-    drawn, weights = _resamples(seeds)
+    drawn, weights = resamples(seeds)
     medians = np.median(losses[:, drawn], axis=2)
     selected = medians.argmin(0)
     again = float(weights[selected == best].sum())
@@ -77,7 +77,7 @@ def choice(values: Array, mode: str) -> Choice:
 
 
 @lru_cache(maxsize=4)
-def _resamples(n: int) -> tuple[npt.NDArray[np.int_], Array]:
+def resamples(n: int) -> tuple[npt.NDArray[np.int_], Array]:
     """Return the seeds of each resample of n seeds, ``[resamples, n]``, and its weight."""
     # Random resamples have equal weights.
     if n > ALL:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 import time
@@ -14,14 +15,14 @@ from actlab.analysis.wording import duration, plural
 from actlab.checks import configs
 from actlab.cli import estimates
 from actlab.cli.parser import Parser
+from actlab.config.paths import get_dotted, set_dotted
 from actlab.engines.running import Engine, run
 from actlab.engines.workers import Worker
 from actlab.errors import ActlabError
-from actlab.scoreboard import definition, scores, sentences
+from actlab.scoreboard import definition, scores, selections, sentences
 from actlab.scoreboard.planning import PlannedTask, named_tasks, planned
 from actlab.scoreboard.tables import DataName
 from actlab.stages import opening
-from actlab.studies.plan import Study
 from actlab.studies.reading import ACTIVATION_FORMS, activation
 from actlab.studies.study_folder import StudyFolder
 
@@ -104,7 +105,7 @@ def main(argv: Sequence[str]) -> int:
 
     # Without an activation nothing is trained
     if not activations:
-        show({}, args.runs_dir)
+        show({}, {}, args.runs_dir)
         return 0
 
     # Plan the studies
@@ -115,7 +116,7 @@ def main(argv: Sequence[str]) -> int:
     # Compare an estimate of their time with the limit
     start = time.monotonic()
     limit = args.minutes * 60
-    seconds = _estimate([plan.study for plan in plans.values()], args.runs_dir)
+    seconds = _estimate(plans, args.runs_dir)
     cores = os.cpu_count() or 1
     total = sum(seconds.values())
     idle = f"{duration(total / cores)} on {plural(cores, 'idle core')}"
@@ -132,6 +133,7 @@ def main(argv: Sequence[str]) -> int:
     failed = 0
     late = []
     tables: dict[DataName, StudyTable] = {}
+    selecting: dict[str, Path] = {}
     for name, plan in plans.items():
         # A later task may be shorter and still fit
         if time.monotonic() - start + needed[name] > limit:
@@ -140,6 +142,7 @@ def main(argv: Sequence[str]) -> int:
         folder = StudyFolder(plan.study, args.runs_dir / plan.study.name)
         failed += run(folder, Engine())
         tables |= tables_of(name, plan, folder)
+        selecting[name] = folder.path / selections.FILE
 
     # Show the results
     if late:
@@ -147,16 +150,39 @@ def main(argv: Sequence[str]) -> int:
     if args.smoke:
         print(*sentences.smoke_lines(tables), sep="\n")
     elif tables:
-        show(tables, args.runs_dir)
+        show(tables, selecting, args.runs_dir)
     return 1 if failed else 0
 
 
-def _estimate(studies: Sequence[Study], folder: Path) -> dict[str, float]:
-    """Check the configs of studies, and return the seconds that each takes, by name."""
+def _estimate(plans: Mapping[str, PlannedTask], folder: Path) -> dict[str, float]:
+    """Check the configs and data of studies, and return the seconds that each takes, by name."""
+    studies = [plan.study for plan in plans.values()]
     with Worker() as worker:  # one for all studies, which have the same activations
         for study in studies:
             worker.call(configs.check, study)
+        for name, plan in plans.items():
+            _check_data(name, plan, worker)
         return estimates.timed(studies, folder, worker)
+
+
+def _check_data(name: str, plan: PlannedTask, worker: Worker) -> None:
+    """Raise an ActlabError if the pictures of a task are not those that the scoreboard states."""
+    stages = plan.study.stages[1:]
+    for data, stage in zip(plan.data, stages, strict=True):
+        expected = definition.load().tasks[name].data[data].content
+        if not expected or plan.study.smoke:
+            continue
+
+        # Further data sets have their own file
+        config = copy.deepcopy(plan.study.runs()[0].config)
+        for key, value in stage.settings.items():
+            set_dotted(config, key, value)
+        digest = worker.call("actlab.checks.data_digests:digest_of", config)
+        if digest != expected:
+            raise ActlabError(
+                f"{get_dotted(config, 'data.dataset')}: expected pictures with the digest "
+                f"{expected[:12]}…, got {digest[:12]}…. See docs/guide/scoreboard.md."
+            )
 
 
 def check_minutes(limit: float, elapsed: float, seconds: Mapping[str, float]) -> None:
@@ -182,7 +208,7 @@ def check_minutes(limit: float, elapsed: float, seconds: Mapping[str, float]) ->
 
 def tables_of(name: str, plan: PlannedTask, folder: StudyFolder) -> dict[DataName, StudyTable]:
     """Write the reports on the data sets of a task that have results, and return their tables."""
-    from actlab.reports import output
+    from actlab.reports import output, table_files
 
     tables = {}
     loaded = opening.load(folder)
@@ -193,13 +219,23 @@ def tables_of(name: str, plan: PlannedTask, folder: StudyFolder) -> dict[DataNam
         path = folder.path / plan.study.stages[number].name
         output.write(loaded[: number + 1], table, path, html=True)
         tables[name, data] = table
+    if tables:
+        table_files.write_text(folder.path / selections.FILE, table_files.to_csv(loaded[0]))
     return tables
 
 
-def show(tables: Mapping[DataName, StudyTable], folder: Path) -> None:
-    """Print how the user's activations compare, or all without any, and write the scoreboard."""
+def show(
+    tables: Mapping[DataName, StudyTable], selecting: Mapping[str, Path], folder: Path
+) -> None:
+    """Print how the user's activations compare, or all without any, and write the scoreboard.
+
+    Args:
+        tables: of the user's runs.
+        selecting: files of the user's runs that selected settings, by task.
+        folder: of the scoreboard.
+    """
     from actlab.scoreboard import page
 
-    scoreboard = scores.load(tables)
+    scoreboard = scores.load(tables, selecting)
     print(*sentences.lines(scoreboard), sep="\n")
     print(*page.write(scoreboard, folder), sep="\n")

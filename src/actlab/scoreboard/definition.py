@@ -21,7 +21,8 @@ class DataSet(Part):
 
     table: str  # folder of the stored table
     file: str = ""  # in the user's folder of data; empty if the task needs none
-    sha256: str = ""  # of this file, if only one content is valid
+    sha256: str = ""  # of this file, if it is a text
+    content: str = ""  # digest of its decoded pictures, see `actlab.checks.data_digests`
     chance: float | None = None  # value at chance level, unless the stored table has it
     seeds: str = ""  # of a further data set; the first one has the seeds of the study
     set: dict[str, Any] = Field(default={})  # config keys of a further data set
@@ -47,6 +48,8 @@ class Definition(Part):
 
     reference: str  # activation with which the others are compared
     equivalence: float  # ratio up to which activations count as practically equal
+    # A run that gains less of the way from chance to the best activation has failed
+    least_gain: float
     tasks: dict[str, Task]
 
 

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from actlab.reports import style
 from actlab.reports.canvas import mpl
-from actlab.reports.tables import EDGE
-from actlab.scoreboard.figure import OVER, draw, panels
-from actlab.scoreboard.scores import Scoreboard
-from actlab.scoreboard.sentences import sentence
+from actlab.scoreboard.figure import draw, tasks_of
+from actlab.scoreboard.scores import Score, Scoreboard
+from actlab.scoreboard.sentences import FAILS, NONE, ratio_text, sentence
 from actlab.storage.files import write_atomically
 
 NAME = "scoreboard"  # of the files, without suffix
+_READING = """\
+- **Rank.** By the mean rank over tasks, among all activations with the same data sets. Failures
+  share the last rank.
+- **P.** Probability that a run is better than a run of {reference}. A failed run loses.
+- **Error.** Divided by the error of {reference}, in geometric means over runs, data sets and tasks.
+  Data sets on which {reference} fails are left out. An activation that fails on another one has no
+  mean.
+- **Intervals.** 95 %, of other seeds: both of those that select settings and of those that score.
+  They are not corrected for their number.
+- **Fails.** Most runs diverge, stay at chance level, or gain less than {percent} % of the way from
+  chance to the best activation on the data set. For version 1 of the scoreboard this condition
+  was stated after the runs.
+- **Edge.** The selected setting is an end of what was tried. **Unstable.** Fewer than 80 % of
+  resamples of the selecting seeds select the setting. Further data sets of a task inherit both."""
 
 
 def write(scoreboard: Scoreboard, folder: Path) -> list[Path]:
@@ -29,31 +43,117 @@ def write(scoreboard: Scoreboard, folder: Path) -> list[Path]:
 
 
 def to_markdown(scoreboard: Scoreboard) -> str:
-    """Return a table of ratios, a sentence for each activation, and how to read both."""
-    columns = panels(scoreboard)
-    rule = "|---" * (len(columns) + 1)
-    lines = [f"| | {' | '.join(columns)} |", f"{rule}|"]
+    """Return ranks, ratios by task and by data set, and each activation in words."""
+    # The most robust table comes first
+    reading = _READING.format(
+        reference=scoreboard.reference, percent=f"{100 * scoreboard.least_gain:g}"
+    )
+    parts = [
+        "# Scoreboard",
+        "## Ranks",
+        _ranks(scoreboard),
+        "## Error by task",
+        _by_task(scoreboard),
+        "## Error by data set",
+        _by_data(scoreboard),
+        "## How to read the tables",
+        reading,
+        "## In words",
+    ]
 
-    # A row for each activation
+    # Each activation in words
+    sentences = []
     for standing in scoreboard.standings:
-        edges = {score.name for score in standing.on if score.edge}
-        cells = [standing.label]
-        for name, ratios in columns.items():
-            text = str(ratios.get(standing.label, "–") or "failed")
-            if name == OVER and standing.over and standing.failures:
-                text += f", on {standing.over.tasks} tasks"
-            if name in edges:
-                text += EDGE
-            cells.append(text)
-        lines.append(f"| {' | '.join(cells)} |")
+        sentences.append(f"- {sentence(standing, scoreboard)}")
+    return "\n\n".join([*parts, "\n".join(sentences)]) + "\n"
 
-    # How to read the table, and each activation in words
-    seeds = "with the interval of other seeds (95 %)"
-    edge = f"{EDGE}: the chosen setting is an end of what was tried"
-    lines += ["", f"Error divided by that of {scoreboard.reference}, {seeds}.{edge}.", ""]
+
+def _ranks(scoreboard: Scoreboard) -> str:
+    """Return the table of ranks, and of probabilities to be better by task."""
+    tasks = tasks_of(scoreboard)
+    rows = []
     for standing in scoreboard.standings:
-        lines.append(f"- {sentence(standing, scoreboard.reference)}")
-    return "\n".join(lines) + "\n"
+        row = [standing.label, NONE, NONE]
+        if standing.rank:
+            among = f"{standing.rank.place} of {standing.rank.among}"
+            row = [standing.label, among, f"{standing.rank.mean:.1f}"]
+        for name in tasks:
+            text = NONE
+            if name in standing.tasks:
+                text = f"{standing.tasks[name].better:.2f}"
+            row.append(text)
+        rows.append([*row, f"{standing.better:.2f}"])
+    head = ["", "rank", "mean rank", *(f"P, {name}" for name in tasks), "P, mean"]
+    return _table(head, rows)
+
+
+def _by_task(scoreboard: Scoreboard) -> str:
+    """Return the table of ratios by task, and of the geometric mean over tasks."""
+    tasks = tasks_of(scoreboard)
+    rows = []
+    for standing in scoreboard.standings:
+        row = [standing.label]
+        for name in tasks:
+            text = NONE
+            if standing.label == scoreboard.reference:
+                text = "1"
+            elif name in standing.tasks:
+                text = ratio_text(standing.tasks[name])
+            row.append(text)
+
+        # No mean leaves out a failure
+        mean = NONE
+        if standing.over:
+            mean = str(standing.over.here)
+        elif any(task.fails for task in standing.tasks.values()):
+            mean = FAILS
+        rows.append([*row, mean])
+    return _table(["", *tasks, "geometric mean"], rows)
+
+
+def _by_data(scoreboard: Scoreboard) -> str:
+    """Return the table of ratios by data set, with marks of the selected settings."""
+    names: dict[str, None] = {}
+    for standing in scoreboard.standings:
+        names |= dict.fromkeys(score.name for score in standing.on)
+
+    rows = []
+    for standing in scoreboard.standings:
+        scores = {score.name: score for score in standing.on}
+        row = [standing.label]
+        for name in names:
+            text = NONE
+            if name in scores:
+                text = _cell(scores[name], standing.label == scoreboard.reference)
+            row.append(text)
+        rows.append(row)
+    return _table(["", *names], rows)
+
+
+def _cell(score: Score, is_reference: bool) -> str:
+    """Return a ratio, or why there is none, with the marks of the selected setting."""
+    text = str(score.ratio or NONE)
+    if score.fails:
+        text = FAILS
+    elif is_reference:
+        text = "1"
+
+    marks = []
+    if score.edge:
+        marks.append("edge")
+    if score.unstable:
+        marks.append("unstable")
+    if marks:
+        text += f" ({', '.join(marks)})"
+    return text
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
+    lines = [f"| {' | '.join(head)} |", f"{'|---' * len(head)}|"]
+    for row in rows:
+        lines.append(f"| {' | '.join(row)} |")
+    return "\n".join(lines)
 
 
 def to_json(scoreboard: Scoreboard) -> str:

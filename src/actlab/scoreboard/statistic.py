@@ -2,16 +2,17 @@
 
 An effect is the mean logarithm of a ratio, of the errors of two activations: 0 where they are
 equal, below 0 where the first is better. The effect y on data set d of task t has the variance v of
-its runs:
+its runs, and the variance s of the selection of its settings, which the data sets of a task share:
 
-    y ~ N(θ_td, v),   θ_td ~ N(μ_t, σ²),   μ_t ~ N(μ, τ²)
+    y ~ N(θ_td + s_t, v),   s_t ~ N(0, s),   θ_td ~ N(μ_t, σ²),   μ_t ~ N(μ, τ²)
 
 μ, the mean over tasks such as these, has a flat prior; σ and τ, the standard deviations over data
 sets and over tasks, have half-Cauchy priors of scales 0.5 and 1 (Gelman 2006, "Prior distributions
 for variance parameters in hierarchical models"): wide, since an activation may halve the error of
 one task only. Given σ and τ the posterior of μ is normal, so it is a mixture of normals over a grid
-of both. Estimates of both instead of the grid would make intervals too narrow: few tasks say little
-about them.
+of both. So are the effect on one more task, μ + τz, and on a data set of it, μ + τz + σz'.
+Estimates of both instead of the grid would make intervals too narrow: few tasks say little about
+them.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -29,19 +31,28 @@ from actlab.analysis.wording import digits
 DATASETS = 0.5  # scale of the prior of σ
 TASKS = 1.0  # scale of the prior of τ
 POINTS = 48  # of the grid along each standard deviation, each of the same prior probability
-DRAWS = 20_000  # of the posterior
 FEWEST_RUNS = 4  # with fewer the variance of a mean, from t, is infinite
 FEWEST_TASKS = 2  # one task says nothing about other tasks
+MOVED = 1.1  # ratio of two ends of an interval that counts as a different end
+_NEGLIGIBLE = 1e-9  # probability of a grid point, relative to the most probable one
+_HALVINGS = 40  # of the span that contains a quantile
+_STEPS = np.linspace(-8, 8, 3_201)  # the normal distribution is interpolated between them
+_BELOW = np.array([*map(NormalDist().cdf, _STEPS)])
 
 
 class Effect(NamedTuple):
-    """A mean logarithm of a ratio, and its variance over runs."""
+    """A mean logarithm of a ratio, and its variance over runs and over selections of settings."""
 
     mean: float
     variance: float
+    selection: float = 0.0
 
 
-Tasks = Sequence[Sequence[Effect]]  # for each task the effects on its data sets, at least one
+class Task(NamedTuple):
+    """The effects on the data sets of a task, at least one."""
+
+    effects: Sequence[Effect]
+    shared: bool = False  # whether one selection of settings serves all data sets
 
 
 @dataclass(frozen=True)
@@ -58,14 +69,64 @@ class Ratio:
 
 
 @dataclass(frozen=True)
+class Prediction:
+    """A ratio that was not measured: the median and the interval of its posterior."""
+
+    ratio: Ratio
+    better: float  # probability of a ratio below 1
+    equivalent: float  # probability of the region of practical equivalence
+    prior: bool  # whether twice or half the scales of the priors give another interval
+
+
+@dataclass(frozen=True)
 class OverTasks:
     """Ratios over tasks."""
 
     here: Ratio  # geometric mean over these tasks and data sets, with the interval of other seeds
-    ratio: Ratio  # over tasks and data sets such as these: the median of its posterior
-    equivalent: float  # probability that the latter lies within the region of practical equivalence
+    mean: Prediction  # over tasks such as these
+    task: Prediction  # on one more task
+    dataset: Prediction  # on a data set of one more task
     tasks: int
     datasets: int
+
+
+class Mixture(NamedTuple):
+    """A mixture of normal distributions: arrays of shape ``[N]``."""
+
+    weights: Array
+    means: Array
+    variances: Array
+
+    def below(self, value: float) -> float:
+        """Return the probability of a lower value."""
+        distances = (value - self.means) / np.sqrt(self.variances)
+        return float(self.weights @ np.interp(distances, _STEPS, _BELOW))
+
+    def quantile(self, probability: float) -> float:
+        """Return the value below which a probability lies."""
+        margins = -_STEPS[0] * np.sqrt(self.variances)
+        low = float((self.means - margins).min())
+        high = float((self.means + margins).max())
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            if self.below(middle) < probability:
+                low = middle
+            else:
+                high = middle
+        return (low + high) / 2
+
+    def ratio(self, level: float = LEVEL) -> Ratio:
+        """Return the ratio at the median, with an interval."""
+        low, middle, high = map(self.quantile, (level / 2, 0.5, 1 - level / 2))
+        return Ratio(math.exp(middle), math.exp(low), math.exp(high))
+
+
+class Posterior(NamedTuple):
+    """The posteriors of the effects that were not measured."""
+
+    mean: Mixture
+    task: Mixture
+    dataset: Mixture
 
 
 def effect(errors: Sequence[float] | Array, reference: Sequence[float] | Array) -> Effect | None:
@@ -80,47 +141,87 @@ def effect(errors: Sequence[float] | Array, reference: Sequence[float] | Array) 
     return Effect(mean - reference_mean, variance + reference_variance)
 
 
-def _log_mean(errors: Sequence[float] | Array) -> Effect:
+def _log_mean(errors: Sequence[float] | Array) -> tuple[float, float]:
     logs = np.log(np.asarray(errors, float))
     n = len(logs)
     variance = logs.var(ddof=1) / n * (n - 1) / (n - 3)
-    return Effect(float(logs.mean()), float(variance))
+    return float(logs.mean()), float(variance)
 
 
 def mean_of(effects: Sequence[Effect]) -> Effect:
-    """Return the mean effect over the parts of a data set, over data sets, or over tasks."""
-    means, variances = zip(*effects, strict=True)
-    return Effect(float(np.mean(means)), sum(variances) / len(variances) ** 2)
+    """Return the mean of independent effects, such as the parts of a data set."""
+    means, variances, selections = zip(*effects, strict=True)
+    n = len(effects)
+    return Effect(float(np.mean(means)), sum(variances) / n**2, sum(selections) / n**2)
+
+
+def mean_in(task: Task) -> Effect:
+    """Return the mean effect over the data sets of a task."""
+    effect = mean_of(task.effects)
+    if task.shared:  # all data sets have the error of one selection
+        effect = effect._replace(selection=len(task.effects) * effect.selection)
+    return effect
 
 
 def within(effect: Effect, level: float = LEVEL) -> Ratio:
-    """Return the ratio on one data set, with the interval of its runs."""
-    return _ratio(effect.mean + math.sqrt(effect.variance) * _normal(), level)
+    """Return the ratio on data sets, with the interval of other seeds, which select and score."""
+    width = NormalDist().inv_cdf(1 - level / 2) * math.sqrt(effect.variance + effect.selection)
+    low = math.exp(effect.mean - width)
+    high = math.exp(effect.mean + width)
+    return Ratio(math.exp(effect.mean), low, high)
 
 
-def over_tasks(tasks: Tasks, equivalence: float, level: float = LEVEL) -> OverTasks | None:
+def over_these(tasks: Sequence[Task], level: float = LEVEL) -> Ratio:
+    """Return the geometric mean over tasks, each with the same weight."""
+    return within(mean_of([mean_in(task) for task in tasks]), level)
+
+
+def over_tasks(tasks: Sequence[Task], equivalence: float) -> OverTasks | None:
     """Return the ratios over tasks; None for fewer than `FEWEST_TASKS`.
 
     Args:
         tasks: the effects on the data sets of each task.
         equivalence: the ratio up to which, and above its inverse, activations are practically
             equal.
-        level: 1 minus the probability of the interval.
     """
     if len(tasks) < FEWEST_TASKS:
         return None
-    mean = mean_of([mean_of(effects) for effects in tasks])
-    draws = posterior(tasks)
-    equivalent = float(np.mean(np.abs(draws) <= math.log(equivalence)))
-    datasets = sum(map(len, tasks))
-    return OverTasks(within(mean, level), _ratio(draws, level), equivalent, len(tasks), datasets)
+
+    # Predict with the priors, and with half and twice their scales
+    margin = math.log(equivalence)
+    mixtures = zip(posterior(tasks), posterior(tasks, 0.5), posterior(tasks, 2.0), strict=True)
+    predictions = []
+    for mixture, narrow, wide in mixtures:
+        ratio = mixture.ratio()
+        prediction = Prediction(
+            ratio=ratio,
+            better=mixture.below(0),
+            equivalent=mixture.below(margin) - mixture.below(-margin),
+            prior=_differ(ratio, narrow.ratio()) or _differ(ratio, wide.ratio()),
+        )
+        predictions.append(prediction)
+    mean, task, dataset = predictions
+    number = sum(len(effects) for effects, _ in tasks)
+    return OverTasks(over_these(tasks), mean, task, dataset, len(tasks), number)
 
 
-def posterior(tasks: Tasks) -> Array:
-    """Return draws of μ, of a fixed seed."""
+def _differ(ratio: Ratio, moved: Ratio) -> bool:
+    """Return whether an end of an interval has moved by more than a tenth."""
+    low = abs(math.log(moved.low / ratio.low))
+    high = abs(math.log(moved.high / ratio.high))
+    return max(low, high) > math.log(MOVED)
+
+
+def posterior(tasks: Sequence[Task], scale: float = 1.0) -> Posterior:
+    """Return the posteriors of μ, of one more task, and of a data set of one more task.
+
+    Args:
+        tasks: the effects on the data sets of each task.
+        scale: of both priors, relative to `DATASETS` and `TASKS`.
+    """
     # Lay the grid of both variances
     probabilities = (np.arange(POINTS) + 0.5) / POINTS
-    quantiles = np.tan(np.pi / 2 * probabilities)  # of the half-Cauchy of scale 1
+    quantiles = scale * np.tan(np.pi / 2 * probabilities)  # of a half-Cauchy distribution
     axes = np.meshgrid(DATASETS * quantiles, TASKS * quantiles)
     sigma, tau = (axis.ravel() ** 2 for axis in axes)
 
@@ -128,22 +229,34 @@ def posterior(tasks: Tasks) -> Array:
     log_likelihood = np.zeros(sigma.size)
     means = []
     variances = []
-    for effects in tasks:
-        task_means, task_variances = np.array(effects).T[..., None]
+    for task in tasks:
+        task_means, task_variances, selections = np.array(task.effects).T[..., None]
+        shared = 0.0
+        if task.shared:
+            shared = float(selections.mean())
+        else:
+            task_variances = task_variances + selections
         mean, precision, fit = _combined(task_means, task_variances + sigma)
         log_likelihood += fit
         means.append(mean)
-        variances.append(1 / precision + tau)
+        variances.append(1 / precision + tau + shared)
 
     # Combine the tasks
     mean, precision, fit = _combined(np.array(means), np.array(variances))
     log_likelihood += fit
     weights = np.exp(log_likelihood - log_likelihood.max())
 
-    # Draw from the mixture
-    rng = np.random.default_rng(0)
-    points = rng.choice(sigma.size, DRAWS, p=weights / weights.sum())
-    return np.asarray(mean[points] + _normal() / np.sqrt(precision[points]))
+    # Leave out points of the grid that do not matter
+    probable = weights > _NEGLIGIBLE
+    weights = weights[probable] / weights[probable].sum()
+    mean = mean[probable]
+    variance = 1 / precision[probable]
+    task_variance = variance + tau[probable]
+    return Posterior(
+        Mixture(weights, mean, variance),
+        Mixture(weights, mean, task_variance),
+        Mixture(weights, mean, task_variance + sigma[probable]),
+    )
 
 
 def _combined(means: Array, variances: Array) -> tuple[Array, Array, Array]:
@@ -153,12 +266,3 @@ def _combined(means: Array, variances: Array) -> tuple[Array, Array, Array]:
     distance = ((means - mean) ** 2 / variances).sum(0)
     fit = -0.5 * (np.log(variances).sum(0) + np.log(precision) + distance)
     return mean, precision, fit
-
-
-def _normal() -> Array:
-    return np.random.default_rng(1).normal(size=DRAWS)
-
-
-def _ratio(draws: Array, level: float) -> Ratio:
-    low, middle, high = np.exp(np.quantile(draws, [level / 2, 0.5, 1 - level / 2]))
-    return Ratio(float(middle), float(low), float(high))

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from actlab.analysis import study_table
 from actlab.analysis.study_table import Row, StudyTable
 from actlab.config.labels import printer
 from actlab.config.values import value_key
-from actlab.scoreboard import definition
+from actlab.scoreboard import definition, selections
 from actlab.storage.files import DamagedError
 from actlab.storage.resources import resource
 from actlab.studies.plan import BLOCK
+from actlab.studies.points import Point
+from actlab.studies.reading import load
 
 SUBMITTED = "results/scoreboard/submitted"  # tables of users, as ``NAME/TASK/DATA/table.json``
 
@@ -58,37 +60,77 @@ def labels_of(tables: Iterable[StudyTable]) -> dict[str, str]:
     return {key: write(value) for key, value in spellings.items()}
 
 
-def of_scoreboard(user_tables: Mapping[DataName, StudyTable]) -> dict[DataName, StudyTable]:
-    """Return the table of each data set: stored rows, rows of submissions, and the user's."""
+@dataclass(frozen=True)
+class ScoredTable:
+    """The table of a data set, with the rows of all activations."""
+
+    table: StudyTable
+    # Variance of the effect over selections of the settings; empty on data that selected none
+    variances: Mapping[Point, float]
+
+
+class _Source(NamedTuple):
+    """A table with some of the activations on a data set."""
+
+    table: StudyTable
+    selecting: Path  # file of the runs that selected its settings; it may be missing
+    name: str = ""  # that the scoreboard shows, in place of the activation's
+
+
+def of_scoreboard(
+    user_tables: Mapping[DataName, StudyTable], user_runs: Mapping[str, Path]
+) -> dict[DataName, ScoredTable]:
+    """Return the table of each data set: stored rows, rows of submissions, and the user's.
+
+    Args:
+        user_tables: the user's tables.
+        user_runs: the file of the user's runs that selected settings, by task.
+    """
     tables = {}
     for task_name, task in definition.load().tasks.items():
+        first = next(iter(task.data))
         for data_name, data_set in task.data.items():
             # Read the stored table and submissions
-            file = resource(data_set.table) / study_table.NAME
-            table = study_table.read(file, "reinstall actlab")
-            rows = [*table.rows, *submitted_rows(task_name, data_name)]
-            users: tuple[str, ...] = ()
+            folder = resource(data_set.table)
+            stored = study_table.read(folder / study_table.NAME, "reinstall actlab")
+            sources = [_Source(stored, folder / selections.FILE)]
+            sources += _submitted(task_name, data_name)
 
-            # Add the user's rows
+            # Add the user's table
+            users: tuple[str, ...] = ()
             user_table = user_tables.get((task_name, data_name))
             if user_table:
-                rows += user_table.rows
+                sources.append(_Source(user_table, user_runs.get(task_name, Path())))
                 users = user_table.own
 
-            tables[task_name, data_name] = replace(table, rows=comparable(rows, table), own=users)
+            # Put all rows together; the first data set selects settings
+            rows: list[Row] = []
+            variances: dict[Point, float] = {}
+            for source in sources:
+                runs = None
+                if data_name == first and source.selecting.is_file():
+                    runs = selections.read(source.selecting, load(task.study).select)
+                for row in comparable(source.table.rows, stored):
+                    named = row
+                    if source.name:
+                        named = replace(row, point=row.point | {stored.compare: source.name})
+                    rows.append(named)
+                    if runs:
+                        variances[named.point] = runs.variance(row, source.table)
+            table = replace(stored, rows=tuple(rows), own=users)
+            tables[task_name, data_name] = ScoredTable(table, variances)
     return tables
 
 
-def submitted_rows(task: str, data: str) -> list[Row]:
-    """Return the rows of users' submissions on a data set, each under the name of its folder."""
-    rows = []
+def _submitted(task: str, data: str) -> list[_Source]:
+    """Return the tables of users' submissions on a data set, each with the name of its folder."""
+    sources = []
     root = resource(SUBMITTED)
     for file in sorted(root.glob(f"*/{task}/{data}/{study_table.NAME}")):
         table = study_table.read(file, "copy it again from the folder of the runs")
         name = file.relative_to(root).parts[0]
-        for row in table.rows:
-            rows.append(replace(row, point=row.point | {table.compare: name}))
-    return rows
+        sources.append(_Source(table, root / name / task / selections.FILE, name))
+    return sources
 
 
 def comparable(rows: Sequence[Row], stored: StudyTable) -> tuple[Row, ...]:

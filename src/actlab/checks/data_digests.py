@@ -1,0 +1,33 @@
+"""Digests of the pictures that runs read, however their files store them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from actlab import experiments
+from actlab.datamodules.images import ImageDataModule
+from actlab.datamodules.pixels import PixelDataModule
+from actlab.errors import ActlabError
+
+
+def digest_of(config: Mapping[str, Any]) -> str:
+    """Return the SHA-256 digest of the decoded data of a config.
+
+    It covers the pixels of a picture, row by row, or the images and labels of all splits. Another
+    lossless format of the same pictures has the same digest.
+    """
+    data = experiments.data_of(config)
+    if isinstance(data, PixelDataModule):
+        tensors = [data.image.permute(1, 2, 0)]
+    elif isinstance(data, ImageDataModule):
+        by_name = data.images.tensors
+        tensors = [by_name[name] for name in sorted(by_name)]
+    else:
+        raise ActlabError(f"{type(data).__name__} has no pictures")
+
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        digest.update(tensor.contiguous().numpy().tobytes())
+    return digest.hexdigest()

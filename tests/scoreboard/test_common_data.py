@@ -1,0 +1,216 @@
+"""Ranks on the data sets that an activation has: stored runs of the scoreboard as a user's own."""
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from actlab.analysis import study_table
+from actlab.scoreboard import definition, scores, sentences
+from actlab.storage.resources import resource
+
+UNIT = "model.activation"
+RESULTS = Path(__file__).parents[2] / "results"
+# Folder, column and chance level of each data set
+DATA = {
+    ("text", "Bible"): ("gpt_gates", "test/loss@last", 3.15),
+    ("text", "C sources"): ("scoreboard/glibc", "test/loss@last", 3.63),
+    ("equation", "chosen by loss"): ("scoreboard/equations", "test/relative_error@last", 1.0),
+    ("picture", "CIFAR-10 mosaic"): ("inr_image", "test/psnr@last", 12.26),
+    ("picture", "photograph"): ("scoreboard/photograph", "test/psnr@last", 10.86),
+    ("picture", "page of text"): ("scoreboard/page", "test/psnr@last", 10.89),
+    ("picture", "texture"): ("scoreboard/texture", "test/psnr@last", 12.89),
+    ("classifier", "MNIST"): ("scoreboard/mnist", "test/error@last", 0.886),
+    ("classifier", "Fashion-MNIST"): ("scoreboard/fashion_mnist", "test/error@last", 0.899),
+}
+
+
+def copies(label, name, tasks):
+    """The stored tables of some tasks, with the rows of an activation under another name."""
+    tables = {}
+    for task in tasks:
+        for data, data_set in definition.load().tasks[task].data.items():
+            stored = study_table.read(resource(data_set.table) / study_table.NAME)
+            rows = [row for row in stored.rows if row.point[UNIT] == label]
+            rows = [replace(row, point=row.point | {UNIT: name}) for row in rows]
+            tables[task, data] = replace(stored, rows=tuple(rows), own=(name,))
+    return tables
+
+
+def selecting(label, name, tasks, folder):
+    """The stored runs that selected settings, under another name."""
+    files = {}
+    for task in tasks:
+        data_set = next(iter(definition.load().tasks[task].data.values()))
+        runs = pd.read_csv(resource(data_set.table) / "choose/values.csv")
+        files[task] = folder / f"{task}.csv"
+        runs[runs[UNIT] == label].assign(**{UNIT: name}).to_csv(files[task], index=False)
+    return files
+
+
+def errors_of(task, data):
+    """The error of each run at the selected setting, inf where it failed, with its part."""
+    folder, column, chance = DATA[task, data]
+    runs = pd.read_csv(RESULTS / folder / "values.csv").query("chosen == 1")
+    errors, guess = runs[column], chance
+    if "psnr" in column:
+        errors, guess = 10 ** (-errors / 10), 10 ** (-chance / 10)
+    runs = runs.assign(error=errors.where(errors < guess, np.inf))
+    runs["part"] = runs["block"] if "block" in runs and runs["block"].nunique() > 1 else ""
+    for _, part in runs.groupby("part"):
+        best = part.groupby(UNIT)["error"].median().min()
+        gained = part["error"] <= guess - 0.1 * (guess - best)
+        runs.loc[part.index, "error"] = part["error"].where(gained, np.inf)
+    return runs
+
+
+@cache
+def ranks_by_data():
+    """The ranks of ten activations on each part of a data set, by task and data set."""
+    ranks = {}
+    for task, data in DATA:
+        for part, runs in errors_of(task, data).groupby("part"):
+            name = f"{data} {part}" if task == "equation" else data
+            medians = runs.groupby(UNIT)["error"].median().drop("gauss", errors="ignore")
+            ranks[task, name, part] = medians.rank()
+    return pd.DataFrame(ranks).T.rename_axis(["task", "data", "part"])
+
+
+def mean_ranks(ranks):
+    by_data = ranks.groupby(level=["task", "data"]).mean()
+    return by_data.groupby(level="task").mean().mean()
+
+
+def ranks_on(tasks):
+    """The mean rank of ten activations over tasks, from the runs."""
+    return mean_ranks(ranks_by_data().loc[tasks])
+
+
+def test_mean_ranks_of_the_stored_scoreboard_are_recomputed_from_the_runs():
+    ranked = {s.label: s.rank.mean for s in scores.load().standings if s.rank}
+    assert len(ranked) == 10
+    expected = ranks_on(["text", "equation", "picture", "classifier"])
+    assert ranked == pytest.approx(expected.to_dict())
+
+
+def test_what_is_robust_in_the_ranks_follows_from_the_runs():
+    text = " ".join((RESULTS / "scoreboard/README.md").read_text(encoding="utf-8").split())
+    assert "Without any one data set, sine stays first, GELU second and Mish third" in text
+    ranks = ranks_by_data()
+    for data in ranks.index.unique("data"):
+        order = [*mean_ranks(ranks.drop(data, level="data")).sort_values().index]
+        assert order[:3] == ["sine", "gelu", "mish"]
+        assert {*order[-3:]} == {"elu", "relu_squared", "identity"}
+    assert "Without any one task, sine and GELU stay the first two and the identity the" in text
+    ahead = set()
+    for task in ranks.index.unique("task"):
+        order = [*mean_ranks(ranks.drop(task, level="task")).sort_values().index]
+        assert {*order[:2]} == {"sine", "gelu"}
+        assert order[-1] == "identity"
+        if order[0] == "gelu":
+            ahead.add(task)
+    assert "Without texts or without pictures, GELU is first." in text
+    assert ahead == {"text", "picture"}
+
+
+@pytest.mark.parametrize(
+    "tasks",
+    [["text", "picture", "classifier"], ["text", "equation"], ["picture", "classifier"]],
+    ids=", ".join,
+)
+def test_relu_under_another_name_has_the_rank_of_relu_on_the_same_data(tasks, tmp_path):
+    """The ranks of the others on all tasks would place it elsewhere."""
+    runs = selecting("relu", "mine", tasks, tmp_path)
+    scoreboard = scores.load(copies("relu", "mine", tasks), runs)
+    mine = next(standing for standing in scoreboard.standings if standing.own)
+
+    # Two equal activations share two ranks
+    alone = ranks_on(tasks)
+    ahead = int((alone < alone["relu"] - 1e-9).sum())
+    assert mine.rank.place == ahead + 1
+    assert mine.rank.among == 11
+    datasets = sum(len(definition.load().tasks[task].data) for task in tasks)
+    datasets += "equation" in tasks  # its two equations count as data sets
+    expected = f"Rank {ahead + 1} of 11 on these {datasets} data sets of {len(tasks)} tasks"
+    assert expected in sentences.sentence(mine, scoreboard)
+
+    # Each number of these tasks is ReLU's
+    relu = next(standing for standing in scoreboard.standings if standing.label == "relu")
+    assert {name: mine.tasks[name].ratio for name in tasks} == {
+        name: relu.tasks[name].ratio for name in tasks
+    }
+    assert scoreboard.standings.index(mine) > scoreboard.standings.index(relu)
+
+
+def test_an_activation_on_one_task_has_no_rank():
+    scoreboard = scores.load(copies("sine", "mine", ["equation"]))
+    mine = next(standing for standing in scoreboard.standings if standing.own)
+    assert mine.rank is None
+    assert mine.over is None
+    said = "\n".join(sentences.lines(scoreboard))
+    assert "No rank: it has runs on 1 task, a rank needs two." in said
+    assert "Rank" not in said
+    others = [standing.rank for standing in scoreboard.standings if not standing.own]
+    assert others == [standing.rank for standing in scores.load().standings]
+
+
+def test_a_copy_of_the_reference_is_neither_better_nor_worse(tmp_path):
+    tasks = [*definition.load().tasks]
+    runs = selecting("gelu", "mine", tasks, tmp_path)
+    scoreboard = scores.load(copies("gelu", "mine", tasks), runs)
+    gelu = scoreboard.standings[0]
+    mine = next(standing for standing in scoreboard.standings if standing.own)
+    assert mine.rank == gelu.rank
+    assert mine.better == 0.5
+    assert [score.p for score in mine.on] == [1.0] * len(mine.on)
+    assert mine.over.here.value == 1
+    assert mine.over.mean.better == pytest.approx(0.5)
+    assert mine.failures == gelu.failures == ["picture: texture"]
+    said = "\n".join(sentences.lines(scoreboard))
+    assert "undecided, p 1 after" in said
+    assert "; better" not in said
+    assert "; worse" not in said
+
+
+def test_an_activation_that_others_lack_data_of_does_not_change_their_ranks():
+    stored = {s.label: s.rank for s in scores.load().standings}
+    scoreboard = scores.load(copies("sine", "mine", ["text", "picture"]))
+    ranks = {s.label: s.rank for s in scoreboard.standings if not s.own}
+    assert ranks == stored  # on all tasks, which mine does not have
+
+
+def test_gelu_comes_first_with_the_ends_of_its_ranges():
+    gelu, *others = scores.load().standings
+    assert gelu.label == "gelu"
+    edges = {score.name for score in gelu.on if score.edge}
+    assert edges == {
+        "equation: chosen by loss, block waves",
+        "equation: chosen by loss, block hills",
+        *(f"picture: {data}" for task, data in DATA if task == "picture"),
+    }
+
+    # Further data sets inherit the settings of the first
+    inherited = 0
+    for standing in others:
+        marks = {score.name: (score.edge, score.unstable) for score in standing.on}
+        for first, further in (
+            ("picture: CIFAR-10 mosaic", ("photograph", "page of text", "texture")),
+            ("classifier: MNIST", ("Fashion-MNIST",)),
+        ):
+            for data in further:
+                name = f"{first.partition(': ')[0]}: {data}"
+                if name in marks:
+                    assert marks[name] == marks[first]
+                    inherited += marks[name][0]
+    assert inherited == 18
+
+
+def test_35_of_61_selections_are_marked_as_unstable():
+    firsts = ("text: Bible", "equation", "picture: CIFAR-10", "classifier: MNIST")
+    marks = []
+    for standing in scores.load().standings:
+        marks += [score.unstable for score in standing.on if score.name.startswith(firsts)]
+    assert (sum(marks), len(marks)) == (35, 61)
