@@ -165,12 +165,13 @@ def test_smoke_runs_and_other_references_are_left_out(tmp_path):
     ],
 )
 def test_ratios_need_positive_errors_or_decibels(column, values, expected):
-    assert Column(**column).has_ratios(values) == expected
+    assert studies_overview.has_ratios(Column(**column), values) == expected
 
 
 def test_errors_of_decibels_are_mean_squared_errors():
     column = Column("test/psnr", mode="max", scale="decibels", chance=5.0)
-    assert column.errors([10.0, 20.0, 4.0]) == pytest.approx([0.1, 0.01])
+    errors = studies_overview.errors_of(column, [10.0, 20.0, 4.0])
+    assert errors == pytest.approx([0.1, 0.01])
 
 
 def test_the_command_shows_the_overview_and_reads_tasks(cli, tmp_path):

@@ -250,31 +250,6 @@ class Column:
             return by / value
         return value / by
 
-    def has_ratios(self, values: Iterable[float]) -> bool:
-        """Return whether ratios compare the values: decibels, or positive errors.
-
-        An accuracy has no ratios: 0.99 instead of 0.98 halves the error.
-        """
-        if self.scale == "decibels":
-            return True
-        if self.is_epoch or (self.goal != "min" and not self.by_ratio):
-            return False
-        return all(value > 0 for value in values)
-
-    def errors(self, values: Iterable[float], samples: int | None = None) -> list[float]:
-        """Return the errors of the runs that succeeded, whose ratios compare activations.
-
-        They are above 0 and low if good.
-        """
-        unit = 1.0
-        if self.scale == "decibels":
-            unit = 0.0
-        errors = []
-        for value in self.ranked_as(values, samples):
-            if math.isfinite(value):
-                errors.append(self.divided(value, unit))
-        return errors
-
     def ranked_as(self, values: Iterable[float], samples: int | None = None) -> list[float]:
         """Return the values with `worst` for runs that failed, which tie behind all other runs."""
         ranked = []

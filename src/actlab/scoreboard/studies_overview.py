@@ -8,10 +8,12 @@ tasks, and only if the activation has one in each study.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from actlab.analysis.columns import Column
 from actlab.analysis.study_table import Cell, StudyTable
 from actlab.analysis.wording import joined
 from actlab.config.labels import in_full
@@ -174,16 +176,40 @@ def score(cell: Cell, reference: Cell) -> Score:
 
     # A column without ratios
     sides = (cell, reference)
-    if not all(side.has_ratios(side.values.values()) for side in sides):
+    if not all(has_ratios(side, side.values.values()) for side in sides):
         mean = cell.paired.mean
         return Score(NONE if mean is None else cell.signed(mean), better)
 
     # The ratio of the errors of the runs that succeeded
-    errors = [side.errors(side.values.values(), side.samples) for side in sides]
+    errors = [errors_of(side, side.values.values(), side.samples) for side in sides]
     effect = statistic.effect(*errors)
     if effect is None:
         return Score(f"fewer than {statistic.FEWEST_RUNS} runs", better)
     return Score(str(statistic.within(effect)), better, effect)
+
+
+def has_ratios(column: Column, values: Iterable[float]) -> bool:
+    """Return whether ratios compare the values of a column: decibels, or positive errors.
+
+    An accuracy has no ratios: 0.99 instead of 0.98 halves the error.
+    """
+    if column.scale == "decibels":
+        return True
+    if column.is_epoch or (column.goal != "min" and not column.by_ratio):
+        return False
+    return all(value > 0 for value in values)
+
+
+def errors_of(column: Column, values: Iterable[float], samples: int | None = None) -> list[float]:
+    """Return the errors of the runs that succeeded, above 0 and low if good."""
+    unit = 1.0
+    if column.scale == "decibels":
+        unit = 0.0
+    errors = []
+    for value in column.ranked_as(values, samples):
+        if math.isfinite(value):
+            errors.append(column.divided(value, unit))
+    return errors
 
 
 def _line(label: str, scores: Mapping[str, Score], columns: Columns, by_user: bool) -> Line:
