@@ -177,6 +177,7 @@ def gelu(
             "parameter 'learnable' of gelu: expected true, mu or sigma with 'channels' or "
             "'per_channel', got false"
         )
+    # torch has its own kernel for the standard Gaussian.
     if not learnt and (mu, sigma) == (0, 1):
         return nn.GELU()
     return per_channel_or_shared(

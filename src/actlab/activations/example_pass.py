@@ -89,6 +89,7 @@ def run(
     """Return the functional calls in a pass of the example, and the widths of sites' inputs."""
     search = _CallSearch(model, kind, sites)
     with _as_twins(model, search.widths, sites), ExitStack() as hooks:
+        # Hooks tell which module calls a function.
         for path, module in model.named_modules():
             if isinstance(module, torch.jit.ScriptModule):  # accepts no hooks
                 continue

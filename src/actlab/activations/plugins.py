@@ -183,6 +183,7 @@ def builder(spec: Spec, target: Any) -> Builder:
             "that returns a new instance."
         )
     is_class = isinstance(target, type) and not issubclass(target, torch.autograd.Function)
+    # Layers need modules, which other classes do not make
     if not callable(target) or (is_class and not issubclass(target, nn.Module)):
         description = "another class" if is_class else type(target).__name__
         raise ActlabError(
@@ -276,6 +277,7 @@ class Builder(NamedTuple):
             return Function(activation, {})
         if isinstance(activation, nn.Module):
             return activation
+        # Wrap the function that a factory returned.
         if callable(activation):
             return builder(Spec(spec.source, spec.name), activation).build()
         raise ActlabError(
@@ -339,6 +341,7 @@ def _check_params(
         if name not in keywords and not accepts_any:
             remedy = "" if keywords else f"{spec.path} accepts none."
             raise unknown(f"parameter of {spec.path}", name, keywords, remedy)
+        # Only text in place of a number needs a check.
         if not isinstance(value, str) or _accepts_text(hints.get(name), value):
             continue
         has_text = name in keywords and isinstance(keywords[name].default, str)

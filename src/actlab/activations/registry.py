@@ -288,6 +288,7 @@ def declared(module: nn.Module, name: str) -> Any:
     A declaration describes the ``forward`` of its class: a subclass that overrides ``forward`` must
     declare the attribute again.
     """
+    # An instance may declare for itself.
     if name in vars(module):
         return vars(module)[name]
 
@@ -324,9 +325,11 @@ def is_stochastic(module: nn.Module) -> bool:
     # Whatever a class declares
     if any(isinstance(part, Uniform) for part in module.modules()):
         return True
+    # Then a declaration decides
     declaration = declared(module, "stochastic")
     if isinstance(declaration, bool):
         return declaration
+    # A container draws if a part of it does
     if type(module) is nn.Sequential:
         return any(is_stochastic(part) for part in module)
     # An unknown class may draw

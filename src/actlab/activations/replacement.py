@@ -129,6 +129,7 @@ def _replaced(model: nn.Module, old: Activation, new: Activation, example: Any) 
         calls, widths = example_pass.run(model, kind, sites, example)
     if not sites:
         raise _no_match(model, kind, calls)
+    # The model has no parent to hold the new module.
     if "" in sites:
         raise ActlabError(
             f"the model is itself a {kind.__name__}. Use actlab.create(NAME) instead."
@@ -269,6 +270,7 @@ def _is_equal(reference: nn.Module, module: nn.Module) -> bool:
     """Whether two modules have the same class and settings."""
     if type(reference) is not type(module):
         return False
+    # Random streams do not distinguish activations.
     if isinstance(reference, Uniform):
         return True
 
@@ -303,6 +305,7 @@ def _outermost(
     """
     seen: set[tuple[int, str]] = set()
     prefix: str | None = None  # of the paths inside the latest match
+    # One module may be at several places.
     for path, module in model.named_modules(remove_duplicate=False):
         if prefix is not None and path.startswith(prefix):
             continue

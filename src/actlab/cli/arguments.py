@@ -128,6 +128,7 @@ class Words:
     def __init__(
         self, options: Iterable[Option], command: str, base: Mapping[str, Any] | None = None
     ) -> None:
+        # Filled by `_add`, value by value
         self.words: list[str] = []
         self.config: dict[str, Any] = {}
         self.dropped: dict[str, list[str]] = {}
@@ -144,6 +145,7 @@ class Words:
                 path = Path(str(option.value))
                 values = read_mapping(path, piped=True)
                 for key, value in values.items():
+                    # Files that a config names are relative to its folder
                     content = _read_if_file(value, path.parent)
                     self._add(key, with_import_paths(content, key), sources[str(path)])
             elif not option.asks:
@@ -151,6 +153,7 @@ class Words:
                 key = _key(option, command)
                 self._add(key, self._value_of(option), sources["the command line"])
 
+        # Reject a dataset that the sample would replace
         if sample_replaces_dataset(self.config):
             check_sample(sources)
 
@@ -158,6 +161,7 @@ class Words:
         """Return the value of an option, or the content of a file in place of a section."""
         key = option.name.removeprefix("--")
         value = value_of(option.value, self.config, key)
+        # An argument belongs to a class that is stated before it
         section, _, argument = key.partition(".")
         is_argument = argument not in ("", "class_path")
         if is_argument and section in SECTIONS and section not in self.config:
@@ -232,6 +236,7 @@ class Words:
         parts = [part for part in key.split(".") if part != "init_args"]
         if parts[:2] != ["model", "activation"]:
             return key, value
+        # A class of another package may mean something else by ``activation``
         if not takes_activation_name(class_at(self.config, "model")):
             return key, value
 
@@ -239,6 +244,7 @@ class Words:
         if len(parts) == 3 and parts[2] != "class_path":
             activation = Spec.of(get_dotted(self.config, ACTIVATION))
             value = activation.with_params({parts[2]: value})
+        # Equal activations get one spelling
         if isinstance(value, str | Mapping | Spec):
             value = Spec.of(value).plain
         return ACTIVATION, value
@@ -251,6 +257,7 @@ def _word(value: Any) -> str:
 
 def in_run_folder(value: Any) -> Any:
     """Return the value of ``trainer.logger`` with `RUN_FOLDER` for each required ``save_dir``."""
+    # Lightning accepts several loggers
     if isinstance(value, list):
         return [in_run_folder(item) for item in value]
 
@@ -268,6 +275,7 @@ def in_run_folder(value: Any) -> Any:
         return value
 
     arguments = logger.get("init_args") or {}
+    # The parser reports arguments that are not a mapping
     if not isinstance(arguments, dict):
         return value
     # A stated folder wins
@@ -345,10 +353,12 @@ def _merged(before: Any, value: Any) -> Any:
     # Text over an object is the path of its new class
     if isinstance(before, dict) and "class_path" in before and isinstance(value, str):
         value = {"class_path": value}
+    # Only two objects are merged
     if not (isinstance(before, dict) and isinstance(value, Mapping) and OBJECT & before.keys()):
         return copy.deepcopy(value)
 
     merged = {**before, **value}
+    # Replace single arguments, and keep the others
     arguments_before = before.get("init_args")
     arguments = value.get("init_args")
     if isinstance(arguments_before, dict) and isinstance(arguments, Mapping):

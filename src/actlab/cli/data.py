@@ -23,6 +23,7 @@ class PaperData(NamedTuple):
 def main(argv: Sequence[str]) -> None:
     """Run ``actlab data``."""
     args = parser().parse_args(argv)
+    # The list needs no download
     if args.command == "list":
         for name, data in DATA.items():
             print(f"{name}: {data.content}, from {data.source}\n    {data.access}")
@@ -32,6 +33,7 @@ def main(argv: Sequence[str]) -> None:
         )
         return
 
+    # Suggest the nearest names
     if args.name not in DATA:
         raise unknown("dataset", args.name, DATA)
 

@@ -44,6 +44,7 @@ def printing() -> Iterator[Callable[[], bool]]:
         # Open until the process ends
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
+        # Write plain characters where the encoding lacks one
         codecs.register_error("actlab", _replaced)
         sys.stdout.reconfigure(errors="actlab")
 
@@ -57,6 +58,7 @@ def printing() -> Iterator[Callable[[], bool]]:
     try:
         yield nobody_reads
     except BrokenPipeError as error:
+        # The reader has ended, as ``head`` does after its lines
         if nobody_reads():
             raise ReaderGoneError from error
         raise

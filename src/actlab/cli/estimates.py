@@ -79,6 +79,7 @@ def measure(study: Study, todo: Sequence[Run], helper: Worker | Inline, rounds: 
             point = Point(cost["point"]).without(tuned_keys)
             seconds[point] = cost["seconds_per_update"] + cost.get("seconds_added", 0)
 
+    # The size of the data sets the length of an epoch
     updates = built_facts.updates_of(trainable[0])
     if not seconds or updates is None:
         raise NoEstimateError(
@@ -95,6 +96,7 @@ def remaining(folder: StudyFolder, helper: Worker | Inline, rounds: int) -> floa
     current = stages[-1]
     unfinished = [run_folder.run for run_folder in current.runs if not run_folder.finished]
     later_stages = study.stages[len(stages) :]
+    # Nothing is left to train
     if not unfinished and not later_stages:
         return 0.0
 
@@ -128,6 +130,7 @@ def timed(studies: Sequence[Study], runs: Path, worker: Worker | Inline) -> dict
         times[study.name] = updates + 2 * elapsed
         print(f"{study.name}: about {duration(times[study.name])}")
 
+    # A study without an estimate counts as an average one
     untimed = [study.name for study in studies if study.name not in times]
     if untimed:
         print(f"not timed, counted as the mean of the others: {', '.join(untimed)}")

@@ -58,6 +58,7 @@ class RecordConfig(SaveConfigCallback):
                 path = path.with_stem(f"config-{number}")
             path.write_text(self.text, encoding="utf-8")
 
+        # Loggers show the config next to the curves
         for logger in trainer.loggers:
             logger.log_hyperparams(parse(self.text))
 
@@ -109,6 +110,7 @@ def main(args: Sequence[str]) -> None:
     continues = command == "fit" and base is not None
     with one_line_errors(words.config), warnings.catch_warnings():
         _ignore_warnings(of_callbacks=command != "fit" or continues)
+        # Set what the Trainer gets unless the config says more
         defaults: dict[str, Any] = {}
         if continues:
             defaults = continued(str(path), contents)
@@ -149,6 +151,7 @@ def _print_help(options: Sequence[Option], command: str) -> None:
 
 def _help_words(options: Sequence[Option], command: str) -> list[str]:
     """Return the words for which LightningCLI prints help, with the class of the config."""
+    # The other options decide which classes the help describes
     settings = [option for option in options if not option.asks_help]
     words = []
     for option in options:
@@ -188,8 +191,10 @@ def _print_form(options: Sequence[Option]) -> str | None:
 
 def checked_path(path: str | None) -> str | None:
     """Return the path of a checkpoint that is a local file, a word such as ``last``, or None."""
+    # YAML's null means none
     if path is None or path == "null":
         return None
+    # Lightning finds these files itself
     if path in LIGHTNING_WORDS:
         return path
     if not Path(str(path)).is_file():

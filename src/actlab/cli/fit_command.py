@@ -228,6 +228,7 @@ class CommandLine(ActlabCLI):
         if activation:
             tags = [label(activation)[:64]]
 
+        # Loggers summarise a metric by its best value
         directions = metric_classes.directions([self.stated])
         settings = {
             "name": os.environ.get("WANDB_NAME", self.folder.name),
@@ -375,6 +376,7 @@ class CommandLine(ActlabCLI):
                 if isinstance(callback, ModelCheckpoint):
                     paths += [Path(callback.best_model_path), Path(callback.last_model_path)]
             stored = fit_folders.by_age(path for path in paths if path.is_file())
+        # Nothing has been stored yet
         if not stored:
             return None
         return stored[0]
@@ -396,6 +398,7 @@ class CommandLine(ActlabCLI):
             if "[" not in name:
                 numbers.append(f"{name} {float(value):.4g}")
         logged = few(numbers, 8) or "nothing logged"
+        # A trial of a few batches has no folder
         place = self.folder if self.stores else "fast_dev_run"
         reached = f"epoch {self.trainer.current_epoch}, step {self.trainer.global_step}"
         print(f"{place}: {logged} at {reached}")

@@ -37,6 +37,7 @@ def name_of(config: Mapping[str, Any]) -> str:
     for key in _NOT_TRAINED:
         trainer.pop(key, None)
     callbacks = as_list(trainer.get("callbacks") or [])  # Lightning accepts one without a list
+    # Checkpoints change no number
     trainer["callbacks"] = [
         callback
         for callback in callbacks
@@ -75,14 +76,17 @@ def folder_for(root: Path, name: str, resumed: str | None = None) -> Path:
     """
     folders = (_numbered_folder(root, name, number) for number in count())
     used = list(takewhile(newest_first, folders))
+    # The newest folder has the last checkpoint
     if resumed in ("last", "best"):
         return used[-1] if used else root / name
 
+    # Find the folder of this file
     if resumed:
         checkpoint = Path(resumed).resolve()
         for folder in used:
             if folder_of(checkpoint) == folder.resolve():
                 return folder
+    # A fit without a checkpoint starts a new folder
     return _numbered_folder(root, name, len(used))
 
 
@@ -140,6 +144,7 @@ def checkpoint_in(folder: Path, word: str, resumes: bool) -> Path:
         )
     if word == "last":
         for file in files:
+            # Weights alone have no optimiser to resume
             if not resumes or "optimizer_states" in read(file):
                 return file
         return files[0]

@@ -84,6 +84,7 @@ def logger_factory(name: str | None, folder: StudyFolder) -> Loggers | None:
     """
     if name is None:
         return None
+    # Imported lazily: loads torch
     from pytorch_lightning.loggers import Logger, TensorBoardLogger
 
     # Find the class
@@ -94,6 +95,7 @@ def logger_factory(name: str | None, folder: StudyFolder) -> Loggers | None:
             f"--logger: expected {', '.join(NAMES)} or the import path of a Lightning logger, such "
             f"as {NAMES['csv']}, got {name!r}."
         )
+    # Report a missing package before any run is trained
     has_tensorboard = find_spec("tensorboard") or find_spec("tensorboardX")
     if issubclass(kind, TensorBoardLogger) and not has_tensorboard:
         raise ActlabError(
@@ -101,6 +103,7 @@ def logger_factory(name: str | None, folder: StudyFolder) -> Loggers | None:
             "the extra `tensorboard`: pip install 'actlab[tensorboard]'."
         )
 
+    # Collect what the loggers of all runs share
     study = folder.study
     modes = {metric: mode for metric, mode in study.modes.items() if mode}
     texts = _distinct_texts(study.runs())
@@ -112,6 +115,7 @@ def unlogged(stages: Sequence[StudyFolder]) -> str:
     finished = []
     for stage in stages:
         finished += [run for run in stage.runs if run.finished]
+    # An id marks a run as logged
     names = [run.id for run in finished if not has_id(run.path)]
     if not names:
         return ""
@@ -123,6 +127,7 @@ def unlogged(stages: Sequence[StudyFolder]) -> str:
 
 def _distinct_texts(runs: Sequence[Run]) -> dict[str, str]:
     """Return the shortest endings of paths that distinguish grid values of one label."""
+    # Labels need to differ only within a key
     values_by_key: dict[str, list[Any]] = defaultdict(list)
     for run in runs:
         for key, value in run.point.items():

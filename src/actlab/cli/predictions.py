@@ -42,6 +42,7 @@ class PredictionTable(BasePredictionWriter):
 
     def on_predict_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Reset the table."""
+        # Each device would see a part of the samples
         if trainer.world_size > 1:
             raise ActlabError(
                 f"--trainer.devices: expected 1 to predict, got {trainer.world_size}. Use one "
@@ -79,6 +80,7 @@ class PredictionTable(BasePredictionWriter):
         # Number the samples: actlab's datamodules do, others give a list or None
         if isinstance(batch_indices, Position):
             batch_indices = batch_indices.index.tolist()
+        # Without numbers, count on from the rows so far
         previous = sum(map(len, self.parts))
 
         name = str(getattr(pl_module, "prediction", "output"))
@@ -123,6 +125,7 @@ def rows(
     Raises:
         ActlabError: the prediction is not a tensor, or tensors of one length.
     """
+    # A single tensor has the name of the prediction
     parts: Mapping[str, Any] = {name: prediction}
     if isinstance(prediction, Mapping) and prediction:
         parts = prediction
@@ -189,9 +192,11 @@ def columns(name: str, values: Tensor, names: Sequence[str] | None = None) -> Ma
     values = values.detach().cpu()
     if values.dtype == torch.bfloat16:  # which NumPy lacks
         values = values.float()
+    # One number per sample
     if values.dim() == 1:
         return {name: values.numpy()}
 
+    # Several numbers per sample, each in its own column
     parts = values.flatten(1).unbind(1)
     endings = names or range(len(parts))
     table = {}

@@ -24,6 +24,7 @@ def main(argv: Sequence[str]) -> None:
     # Read the tables
     stored = tables.read(args.runs_dir)
     if not stored.records:
+        # The first folder that was left out explains why there is no table
         if stored.left_out:
             raise ActlabError(stored.left_out[0])
         raise ActlabError(

@@ -124,6 +124,7 @@ def main(argv: Sequence[str]) -> int:
     print(f"{estimate}; --minutes {args.minutes:g} allows {duration(limit)}", flush=True)
     if limit == 0:  # the estimate was all that was asked for
         return 0
+    # A study uses all cores
     needed = {name: seconds[plan.study.name] / cores for name, plan in plans.items()}
     # The time of the estimate itself counts, too
     elapsed = time.monotonic() - start
@@ -142,6 +143,7 @@ def main(argv: Sequence[str]) -> int:
         folder = StudyFolder(plan.study, args.runs_dir / plan.study.name)
         failed += run(folder, Engine())
         tables |= tables_of(name, plan, folder)
+        # Runs of the first data set, which selected the settings
         selecting[name] = folder.path / selections.FILE
 
     # Show the results
@@ -170,6 +172,7 @@ def _check_data(name: str, plan: PlannedTask, worker: Worker) -> None:
     stages = plan.study.stages[1:]
     for data, stage in zip(plan.data, stages, strict=True):
         expected = definition.load().tasks[name].data[data].content
+        # Smoke runs read samples instead
         if not expected or plan.study.smoke:
             continue
 
@@ -199,6 +202,7 @@ def check_minutes(limit: float, elapsed: float, seconds: Mapping[str, float]) ->
         return
 
     least = math.ceil(needed / 60)
+    # Advise more than the estimate, because the next one differs
     advised = math.ceil(_SLACK * needed / 60)
     raise ActlabError(
         f"--minutes: expected at least {least}, for the shortest task alone, got {limit / 60:g}. "

@@ -87,6 +87,7 @@ def parser() -> Parser:
     )
     subs = {}
     for name, text in COMMANDS.items():
+        # The help shows the first sentence
         summary, _, _ = text.partition(". ")
         subs[name] = commands.add_parser(
             name, help=summary.rstrip("."), description=text, examples=EXAMPLES[name]
@@ -283,12 +284,14 @@ def run_and_show(folder: StudyFolder, args: Namespace, argv: Sequence[str]) -> i
     Returns:
         1 if runs or probes failed, else 0.
     """
+    # Reject mistakes before the first run
     if args.max_stack < 1:
         raise ActlabError(f"--max-stack: expected a positive whole number, got {args.max_stack}.")
     loggers = logger_factory(args.logger, folder)
 
     # Train the unfinished runs
     with _machines(args) as cluster:
+        # Several machines need locks that work between them
         if args.wait or cluster:
             locks.check(folder.path)
         engine = Engine(
@@ -321,6 +324,7 @@ def run_and_show(folder: StudyFolder, args: Namespace, argv: Sequence[str]) -> i
         # Recorded before it is printed, so that no verdict is seen without a record
         study_verdicts.record_look(results.folder, table)
         study_output.show_summary(table, results)
+        # Runs of an earlier start may have no log
         if loggers:
             note = unlogged([stage.folder for stage in stages])
             if note:
@@ -330,6 +334,7 @@ def run_and_show(folder: StudyFolder, args: Namespace, argv: Sequence[str]) -> i
         path = study_output.folder_of(folder, args.stage)
         if args.report or args.html:
             written = study_output.report(stages, table, path, args.html)
+            # W&B shows the figures, too
             if loggers and loggers.path == NAMES["wandb"]:
                 study_wandb.publish(results, table, path, written)
         else:
@@ -352,6 +357,7 @@ def _machines(args: Namespace) -> AbstractContextManager[Cluster | None]:
         if value is not None:
             reserved[name] = value
 
+    # Without a cluster, this machine trains
     if args.cluster is None:
         if reserved:
             option = next(iter(reserved))

@@ -51,6 +51,7 @@ def clean(folder: StudyFolder, everything: bool, confirmed: bool, command: str) 
     for path in paths:
         print(f"  {_size([path]):>9}  {path}")
     summary = f"{plural(len(paths), 'item')}, {_size(paths)}"
+    # Finished runs take longest to train again
     finished = sum(len([*path.rglob(RESULT)]) for path in paths)
     if finished:
         summary += f", {plural(finished, 'finished run')} among them"
@@ -73,6 +74,7 @@ def _unneeded(
     planned: dict[str, RunFolder] = {}
     for stage in stages:
         planned |= {run.id: run for run in stage.runs}
+    # Unfinished runs resume from their files
     needed = {name for name, run in planned.items() if run.state.kind not in OVER}
     unplanned = stored_runs - planned.keys()
 
@@ -94,6 +96,7 @@ def _unneeded(
     # Collect the paths
     paths = [*leftovers(root)]
     members = {stack.folder: stack.members for stack in stacks.begun(root)}
+    # A stack stays while one of its runs is needed
     for stack in sorted((root / stacks.FOLDER).glob("[!.]*/")):
         if any(stack.iterdir()) and needed.isdisjoint(members.get(stack, ())):
             paths.append(stack)

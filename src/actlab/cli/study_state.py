@@ -35,6 +35,7 @@ def show_plan(folder: StudyFolder, with_time: bool, stage_name: str | None = Non
     epochs = sum(run.epochs or 1 for run in todo)
     remaining = f"{len(todo)} not finished, {plural(epochs, 'epoch')} of training left"
     print(f"{folder.study.name}: {plural(len(states), 'run')}, {remaining}")
+    # A list of one stage says nothing about later stages
     if not stage_name:
         for line in unopened(opened):
             print(line)
@@ -90,6 +91,7 @@ def unopened(opened: opening.Opened) -> list[str]:
         points = plural(len(opened.stages[0].groups), "grid point")
         seeds = plural(len(stage.seeds), "seed")
         lines.append(f"then stage {stage.name}: {points} at selected settings × {seeds}")
+    # Such a stage may have finished runs, as in a part of an archive
     message = opened.unopened()
     if message:
         lines.append(message)
@@ -125,6 +127,7 @@ def show_status(folder: StudyFolder, command: str, stage_name: str | None = None
     reasons = Counter((state.kind, state.reason) for state in states.values() if state.reason)
     for (kind, reason), number in reasons.items():
         print(f"{plural(number, 'run')} {kind}: {textwrap.shorten(reason, 300)}")
+    # Name the stages that have not opened
     later = []
     if not stage_name:
         later = unopened(opened)

@@ -48,6 +48,7 @@ def suggest(
     if not table.ended or "too few pairs" not in outcomes:
         return
     seeds = verdict.advised(table)
+    # No margin is stated, or it requires too many seeds
     if seeds is None:
         return
 

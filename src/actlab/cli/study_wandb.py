@@ -46,6 +46,7 @@ def dashboards(results: Results, entity: str, project: str) -> None:
     from actlab.reports import table_files
     from actlab.reports.wandb import default_entity, mode
 
+    # The package comes with an extra
     with needing("wandb_workspaces", "workspaces", "`actlab study wandb`"):
         from actlab.reports import workspaces
 

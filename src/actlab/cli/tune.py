@@ -97,6 +97,7 @@ def parser() -> Parser:
 
     # How it is run
     add_run_options(command)
+    # A search ends in figures and a page by default
     command.set_defaults(activations=(), report=True, html=True)
     return command
 
@@ -128,6 +129,7 @@ def planned(args: Namespace, tuned: Any, as_given: bool) -> Study:
     # Write the study file
     source = config_file(args.file, "configs/studies", piped=True)
     mapping = read_mapping(source, piped=True)
+    # The new file has stages of its own
     file = schema.without_stages(schema.checked(mapping, source))
     # The file is written, and so can be read, published and run again
     path = args.runs_dir / f"{source.stem}-tuned.yaml"
@@ -185,6 +187,7 @@ def _searching(
     # Set seeds of the search, and fresh seeds of the comparison
     search_seeds = seed_list(file.seeds if args.seeds is None else parse(args.seeds))
     fresh_seeds = parse(args.fresh)
+    # A number means seeds that the search has not used
     if isinstance(fresh_seeds, int):
         start = max(FIRST_FRESH, max(search_seeds) + 1)
         fresh_seeds = [start + number for number in seed_list(fresh_seeds)]
@@ -195,7 +198,9 @@ def _searching(
     values_of_file.pop("notes", None)
     select = dict(values_of_file.get("select", {}))
     select.pop("tune", None)
+    # A searched key is not fixed
     fixed_grid = {name: values for name, values in grid.items() if name not in spaces}
+    # The new file is in another folder
     base = source.parent / str(file.base)
     title = f"{label(tuned)} tuned against {label(reference)} in {source.stem}"
     if length:

@@ -85,6 +85,7 @@ def admitted(
         user_texts: what the user named, which the record may name, too.
         only: the sections that are returned.
     """
+    # A file of another program may hold anything
     if not isinstance(recorded, Mapping) or not isinstance(recorded.get("trainer", {}), Mapping):
         raise _malformed("model and data")
     reading = _Reading(remedy, trust, frozenset(user_texts))
@@ -99,6 +100,7 @@ def admitted(
             raise _malformed(section)
         arguments = value.get("init_args") or {}
         reading.check({**value, "init_args": arguments}, Any, section)
+        # The record stays as it was read
         arguments = copy.deepcopy(dict(arguments))
         if section == "data":
             for name in WRITTEN:

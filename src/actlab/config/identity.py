@@ -125,6 +125,7 @@ def counted(config: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str, 
                 # A limit of 1 is a batch, of 1.0 all of them; numbers would be equal below
                 trainer[key] = "one batch"
 
+    # Write equal values in one form
     counts = {**config, "data": data, "trainer": trainer}
     canonical: dict[str, Any] = mapped(counts, partial(_canonical, sources=sources))
     return canonical

@@ -22,6 +22,7 @@ def label(value: Any, full: bool = False) -> str:
     """
     if isinstance(value, Spec):
         value = value.plain
+    # Objects are labelled as activations are
     if isinstance(value, Mapping) and "class_path" in value:
         value = _named_object(value, full)
     if isinstance(value, Mapping) and "name" in value:
@@ -33,6 +34,7 @@ def label(value: Any, full: bool = False) -> str:
         if full or not importable:
             return value
         return importable[1]
+    # Six digits would round large numbers
     if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) >= 1e6:
         return str(value)
 

@@ -178,6 +178,7 @@ def _mistake_in_object(
         key = f"{location}.init_args"
         return ActlabError(f"{key}: expected a mapping of names to values, got {arguments!r}.")
 
+    # The class must exist and fit
     classes = tuple(classes_in(annotation))
     try:
         owner = find(path, classes, location)
@@ -198,6 +199,7 @@ def _mistake_in_arguments(
     stated: Mapping[str, Any], owner: Any, path: str, location: str, passed: tuple[str, ...]
 ) -> ActlabError | None:
     accepted = parameters(owner)
+    # Unknown parameters cannot be checked
     if accepted is None:
         return None
 

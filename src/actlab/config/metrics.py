@@ -73,6 +73,7 @@ def mode_of(metric: str, modes: Mapping[str, str] | None = None) -> str:
     ('max', 'max')
     """
     measured = quantity(metric)
+    # A declared mode takes precedence
     if modes:
         mode = modes.get(metric) or modes.get(measured)
         if mode:

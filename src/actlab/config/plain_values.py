@@ -89,6 +89,7 @@ def of_call(kind: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Argum
     except TypeError:
         return Arguments({}, [], {})
 
+    # Separate what was passed from the defaults
     stated = _by_name(call)
     call.apply_defaults()
     return split(stated, plain(_by_name(call)))

@@ -49,8 +49,10 @@ def record(resolved: Values, shapes: Values) -> Record:
     recorded = {SEED: resolved[SEED]}
     for section in SECTIONS:
         arguments = dict(resolved[section].get("init_args", {}))
+        # The seed is recorded once, for model and data
         arguments.pop("seed", None)
         recorded[section] = {**resolved[section], "init_args": arguments}
+    # The data determined these shapes
     recorded["model"]["init_args"].update(plain(shapes))
 
     trainer = resolved["trainer"]
@@ -115,6 +117,7 @@ def completed(trained: Values, model: Any) -> Record:
     arguments: Values = {}
     if isinstance(model, Mapping):
         arguments = model.get("init_args") or {}
+    # The config must state the objects
     unset = [f"--model.{name}" for name in names if name not in arguments]
     if unset:
         message = "the checkpoint does not record arguments that a script passed as objects"

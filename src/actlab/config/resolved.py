@@ -130,6 +130,7 @@ def _set_arguments(stated: Values, parsed: Namespace, location: str, linked: Seq
 
     accepted = parameters(owner) or {}
     for key, value in vars(parsed).items():
+        # The data determines the linked shapes later
         if key not in accepted or key in linked:
             continue
         argument = accepted[key]

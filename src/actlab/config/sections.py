@@ -97,6 +97,7 @@ def _check_section(config: Mapping[str, Any], section: str) -> None:
         raise ActlabError(message)
     if not isinstance(value, Mapping | str):
         raise not_a_class(value, section)
+    # A second seed could contradict the first one
     if get_dotted(config, f"{section}.seed") is not None:
         raise ActlabError(f"{section}.seed cannot be set, because it is {SEED}. Set {SEED}.")
 
@@ -114,6 +115,7 @@ def _check_keys(config: Mapping[str, Any], command: str | None) -> None:
         # Other keys
         if key not in keys and key not in MOVED:
             raise unknown("top-level config key", str(key), keys)
+        # All arguments of a command are switches
         is_flag = key not in (*top_level(), "ckpt_path", *MOVED)
         if is_flag and value not in (None, True, False):
             raise ActlabError(f"{key}: expected true, false or null, got {value!r}.")

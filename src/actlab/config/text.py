@@ -22,6 +22,7 @@ def without_replaced_dataset(config: Mapping[str, Any]) -> dict[str, Any]:
     """
     changed = dict(config)
     data = config.get("data")
+    # Only actlab's datamodules have samples
     if not isinstance(data, Mapping) or data.get("class_path") not in ACTLAB["data"]:
         return changed
 

@@ -153,6 +153,7 @@ def _without_folders(value: Any) -> Any:
     if hasattr(value, "__dict__") and not callable(value):
         return shareable(vars(value))
     text = str(value)
+    # Folders are private to a machine
     if at_home(text).is_absolute():
         return Path(text).name
     return text

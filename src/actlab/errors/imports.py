@@ -16,6 +16,7 @@ def importing(source: str) -> Iterator[None]:
     Raises:
         ActlabError: the code ends the process, as code that requires arguments does.
     """
+    # Code may read its command line when it is imported
     arguments = sys.argv
     sys.argv = [source]
     try:
@@ -40,6 +41,7 @@ def needing(package: str, extra: str, wants: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
+        # The extra does not install other packages
         if (error.name or "").partition(".")[0] != package:
             raise
         raise ActlabError(

@@ -76,6 +76,7 @@ def unknown(
     allowed = sorted(allowed)
     prefix = ""
     suffix = ""
+    # Compare the first part of the key, and show all of it
     if place:
         prefix = f"{place}."
         value, dot, keys_below = value.partition(".")
@@ -85,6 +86,7 @@ def unknown(
     lowered = {name.lower(): name for name in reversed(allowed)}
     matches = get_close_matches(value.lower(), lowered, n=3, cutoff=0.55)
     suggestions = [lowered[match] for match in matches]
+    # A synonym is surer than a similar spelling
     if value.lower() in synonyms:
         suggestions = [synonyms[value.lower()]]
     text = f"unknown {kind} {_shorten(prefix + value + suffix)!r}"
@@ -99,6 +101,7 @@ def unknown(
         text += f" `{command}` lists all."
     elif 0 < len(allowed) <= MOST_ALLOWED:
         text += f" Allowed: {', '.join(allowed)}."
+    # A long list would hide the nearest values
     elif allowed and not suggestions:
         nearest = get_close_matches(value.lower(), lowered, n=3, cutoff=0.0)
         names = ", ".join(lowered[match] for match in nearest)
@@ -172,6 +175,7 @@ def one_line(error: BaseException, longest: int = LONGEST_MESSAGE) -> str:
         if message:
             text = message[0]
 
+    # A message of torch may have several lines
     line = " ".join(text.split())
     return _shorten(line, longest) or type(error).__name__
 
@@ -220,6 +224,7 @@ def last_line(error: BaseException) -> str:
         if file.startswith("<") or _LIBRARIES & {*path.parents} or _PACKAGES & {*path.parts}:
             continue
 
+        # Short, as the user would name it
         current_folder = Path.cwd()
         if path.is_relative_to(current_folder):
             path = path.relative_to(current_folder)

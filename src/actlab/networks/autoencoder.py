@@ -43,5 +43,6 @@ class Autoencoder(nn.Sequential):
         hidden = [*encoder, *reversed(encoder[:-1])]
         for fan_in, fan_out in pairwise([math.prod(input_shape), *hidden]):
             self.extend([nn.Linear(fan_in, fan_out), activation(act, fan_out)])
+        # The output has no activation
         self.append(nn.Linear(hidden[-1], num_outputs))
         initialise(self, init)

@@ -74,6 +74,7 @@ class CoordinateMLP(nn.Sequential):
             bound = 1 / math.sqrt(hidden[-1])
             weights[output] = uniform(bound)
             biases[output] = uniform(bound)
+        # Draw all other weights with the gain.
         initialise(self, normal(gain), weights, biases)
 
 

@@ -74,6 +74,7 @@ class ConvStacks(nn.Sequential):
                 f"dropout: expected {len(stacks)} numbers, one per stack, got {len(dropout)}"
             )
 
+        # Follow the size of the map, which must end at 1×1.
         fan_in, *map_size = input_shape
         for stack, p in zip(stacks, dropout, strict=True):
             # List the layers of the stack.
@@ -95,6 +96,7 @@ class ConvStacks(nn.Sequential):
                 map_size = [side // 2 for side in map_size]
             self.extend(dropout_layers(p))
 
+        # The logits are a convolution, so one pixel must be left.
         if max(map_size) > 1:
             size = "×".join(map(str, map_size))
             raise ActlabError(

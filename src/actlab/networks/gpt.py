@@ -145,6 +145,7 @@ class GPT(nn.Module):
         init: Annotated[float, Ge(0)] | Literal["fan_in"] = "fan_in",
     ) -> None:
         super().__init__()
+        # Positions are numbered along one axis.
         if len(input_shape) != 1:
             raise ActlabError(
                 f"input_shape: expected tokens (T,), got {tuple(input_shape)}. Use text as data."
@@ -159,11 +160,13 @@ class GPT(nn.Module):
         if gated:
             hidden = 8 * width // 3 // 8 * 8
 
+        # Tokens and positions are added.
         self.tokens = nn.Embedding(num_classes, width)
         self.positions = nn.Embedding(input_shape[0], width)
         self.blocks = nn.Sequential()
         for _ in range(blocks):
             self.blocks.append(DecoderBlock(act, width, heads, hidden, gated))
+        # Logits of the next token
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, num_classes, bias=False)
         self._initialise(init)
@@ -177,6 +180,7 @@ class GPT(nn.Module):
             elif isinstance(layer, nn.Linear):
                 std = layer.in_features**-0.5 if isinstance(init, str) else init
                 if name.endswith(("out", "down")):  # a branch's last layer
+                    # The sum of all branches then keeps its scale.
                     std /= math.sqrt(2 * len(self.blocks))
             else:
                 continue

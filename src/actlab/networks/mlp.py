@@ -68,5 +68,6 @@ class MLP(nn.Sequential):
             if batch_norm:
                 self.append(nn.BatchNorm1d(fan_out))
             self.extend([activation(act, fan_out), *dropout_layers(dropout)])
+        # Logits
         self.append(nn.Linear(widths[-1], num_classes))
         initialise(self, init)

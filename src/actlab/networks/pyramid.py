@@ -96,6 +96,7 @@ class PyramidNet(nn.Sequential):
                 )
             layers, fan_out, field = stack
             for layer in range(layers):
+                # Only the first layer has the stride.
                 is_first = number == 0 and layer == 0
                 step = stride if is_first else 1
                 padding = (field - 1) // 2
@@ -105,6 +106,7 @@ class PyramidNet(nn.Sequential):
                 fan_in = fan_out
             self.append(nn.MaxPool2d(2))
             size = [n // 2 for n in size]
+        # Something must be left to pool.
         if min(size) < 1:
             raise ActlabError(
                 f"input_shape: expected a larger input for {len(stacks)} stacks, got "
@@ -113,6 +115,7 @@ class PyramidNet(nn.Sequential):
 
         # Pyramid and dense layers
         self.append(SpatialPyramidPool(levels))
+        # The pool joins the cells of all levels.
         fan_in *= sum(level * level for level in levels)
         for fan_out in dense:
             self.append(nn.Linear(fan_in, fan_out))

@@ -31,6 +31,7 @@ class ResidualBlock(nn.Module):
     def __init__(self, act: ActivationFactory, fan_in: int, fan_out: int, stride: int) -> None:
         super().__init__()
         self.stride = stride
+        # The shortcut fills these with zeros.
         self.added_channels = fan_out - fan_in
         self.branch = nn.Sequential(
             nn.Conv2d(fan_in, fan_out, 3, stride, padding=1, bias=False),
@@ -87,6 +88,7 @@ class ResNet(nn.Sequential):
         channels_last: bool = True,
     ) -> None:
         super().__init__()
+        # Three stages of n blocks with two convolutions, a stem and a head
         if depth < 8 or (depth - 2) % 6:
             raise ActlabError(f"depth: expected 2 + 6n, such as 20, 32 or 56, got {depth}")
 

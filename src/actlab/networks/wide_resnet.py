@@ -95,6 +95,7 @@ class WideResNet(nn.Sequential):
         super().__init__()
         if block not in BLOCKS:
             raise unknown("block", block, BLOCKS)
+        # Three stages of n blocks with two convolutions, and four more layers
         if depth < 10 or (depth - 4) % 6:
             raise ActlabError(f"depth: expected 4 + 6n, such as 10, 16 or 40, got {depth}")
 

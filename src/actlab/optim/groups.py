@@ -80,6 +80,7 @@ def kinds(network: nn.Module, activations: Sequence[nn.Module] = ()) -> dict[str
             full_name = f"{path}.{name}" if path else name
             if full_name not in names:
                 continue
+            # The parameters of an activation count as such in any layer.
             if id(parameter) in of_activations:
                 kind_by_name[full_name] = "units"
             else:
@@ -109,6 +110,7 @@ def groups(names: Mapping[str, Kind], l2: L2 | None) -> list[tuple[list[str], di
         names: the kind of each parameter, by name.
         l2: the penalty, if any.
     """
+    # Groups differ only in their decay.
     if l2 is None:
         return [(list(names), {})]
 

@@ -54,6 +54,7 @@ class Scheduler:
         self.dropouts = dropouts
         self.total = total
         self.states = {} if states is None else states
+        # Reject schedules of settings that do not exist.
         for schedules_of_run in schedules:
             for setting in schedules_of_run:
                 self._check_setting(setting)
@@ -64,6 +65,7 @@ class Scheduler:
             values = {setting: _read(group, setting) or 0.0 for setting in OF_GROUPS}
             self.initial_values.append(values)
 
+        # A schedule multiplies, so it cannot start at 0.
         for run in range(len(schedules)):
             self._check_start(run)
 
@@ -89,6 +91,7 @@ class Scheduler:
         groups = zip(self.initial_values, self.owners, strict=True)
         values_of_groups = [values for values, owner in groups if owner == run]
         for setting in self.schedules[run]:
+            # Only the optimiser's settings have initial values.
             if setting not in OF_GROUPS or not values_of_groups:
                 continue
             if not any(values[setting] for values in values_of_groups):
@@ -130,6 +133,7 @@ class Scheduler:
         # Set the dropout layers.
         for setting in OF_DROPOUT:
             layers = [layer for layer in self.dropouts if layer.setting == setting]
+            # Without a schedule, layers keep their probability.
             if layers and any(setting in schedules for schedules in self.schedules):
                 scale = self._scale(setting, epoch, update)
                 for layer in layers:

@@ -85,6 +85,7 @@ class Warmup(Schedule):
                 "Warmup: then: expected Cosine, Linear or Steps, got Plateau, which follows a "
                 "metric from the first epoch"
             )
+        # Both must count epochs, or both updates.
         if then is not None and then.by != by:
             raise ActlabError(
                 f"Warmup: then: expected a schedule by {by}, as in the warm-up, got "
@@ -211,6 +212,7 @@ class Steps(Schedule):
                 f"Steps: factors: expected a factor for each epoch or update, got {factors!r}"
             )
         self.factors = {}
+        # Records store the steps as text.
         for at, factor in factors.items():
             moment = _checked("step", _moment(at), least=0)
             self.factors[moment] = factor
@@ -317,6 +319,7 @@ def _checked(name: str, length: int | float, least: int = 1) -> int | float:
 
     A float counts by its value, 200.0 is 200; but 1.0 may mean a share, so it is rejected.
     """
+    # A share needs the length of the training, which is not known yet.
     if _is_share(length):
         return length
     may_be_share = length == 1 and isinstance(length, float)

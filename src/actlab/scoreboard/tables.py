@@ -111,12 +111,12 @@ def of_scoreboard(
                 if data_name == first and source.selecting.is_file():
                     runs = selections.read(source.selecting, load(task.study).select)
                 for row in comparable(source.table.rows, stored):
-                    named = row
+                    source_row = row
                     if source.name:
-                        named = replace(row, point=row.point | {stored.compare: source.name})
-                    rows.append(named)
+                        source_row = replace(row, point=row.point | {stored.compare: source.name})
+                    rows.append(source_row)
                     if runs:
-                        variances[named.point] = runs.variance(row, source.table)
+                        variances[source_row.point] = runs.variance(row, source.table)
             table = replace(stored, rows=tuple(rows), own=users)
             tables[task_name, data_name] = ScoredTable(table, variances)
     return tables

@@ -45,6 +45,7 @@ def assemble(
     )
     task = experiment.task
     matmul.use(matmul_of(task))
+    # A single run uses stacked forms, too, if there are any.
     if stacked is None:
         stacked = len(configs) > 1 or (isinstance(task, Task) and has_forms(task))
     if not stacked:
@@ -86,6 +87,7 @@ def build_tasks(
             seed = run_seed(config.get(sections.SEED) or 0)
             linked = sections.linked_shapes(config)
             model = typed(config, "model", seed, linked)
+            # All runs read the same data, so they share its shapes.
             for name in linked:
                 model.init_args[name] = shared["model"]["init_args"][name]
 

@@ -330,6 +330,7 @@ def walked(members: Sequence[nn.Module], stream: Stream) -> nn.Module:
     ``position`` to a sample where R = B.
     """
     children = members[0]._modules
+    # All but the children is as in the first member.
     stacked = copy.copy(members[0])
     stacked._modules = dict(children)
     forms: dict[nn.Module, nn.Module] = {}  # a child with two names has one form

@@ -75,6 +75,7 @@ def call(network: nn.Module, *inputs: Tensor, shared: bool = False) -> Tensor:
     ``shared`` inputs have no run axis.
     """
     state = dict(network.named_parameters()) | dict(network.named_buffers())
+    # Map over the runs of the tensors, and of inputs that differ.
     input_axis = None if shared else 0
     axes = 0, *[input_axis] * len(inputs)
 

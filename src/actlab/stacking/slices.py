@@ -120,6 +120,7 @@ class Slices:
 
         As ``clip_grad_norm_``, of which this adds up the norms in the order of a member.
         """
+        # View the gradients as one row per run.
         gradients = {}
         for part, runs in self._runs.items():
             if part.grad is not None:
@@ -142,6 +143,7 @@ class Slices:
             gradient = parameter.grad
             if gradient is None:
                 continue
+            # The optimiser updates only the slices.
             parameter.grad = None
 
             # Slices of a padded parameter have rows of numbers.

@@ -293,6 +293,7 @@ def stacked_quantity(quantities: Sequence[Quantity]) -> Quantity:
         if quantity.weights is not None:
             weights.append(quantity.weights)
 
+    # All members have weights, or none has
     if not weights:
         return Quantity(torch.stack(values))
     return Quantity(torch.stack(values), torch.stack(weights))

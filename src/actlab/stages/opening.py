@@ -145,6 +145,7 @@ def opened(folder: StudyFolder, store: bool = True) -> Opened:
         notes = (*later.notes, *_notes_on_other_runs(previous, entries))
         stages.append(folder.with_study(replace(later, notes=notes)))
 
+    # A later start then uses the same settings
     if store and selections != stored and folder.path.exists():
         folder.store(SELECTION, selections)
     return Opened(folder, stages)
@@ -181,6 +182,7 @@ def _select(previous: StudyFolder, stored: Chosen) -> tuple[Chosen, Mapping[str,
         if not running.isdisjoint(group.run_ids):
             return {}, {}
 
+    # Select a setting for each of these groups
     failures = dict(loaded.failures)
     for group in new_groups:
         entries[group.key] = _entry_of(group, loaded)
@@ -270,6 +272,7 @@ def load(folder: StudyFolder, stage: str | None = None) -> list[Results]:
         entries = ready.folder.selection.get(study.stages[1].name, {})
         selecting_runs = _runs_that_selected(loaded[0].groups, entries)
         loaded[0] = replace(loaded[0], chose=frozenset(selecting_runs))
+    # The table tells on which seeds its settings were selected
     if len(loaded) > 1:
         loaded[-1] = replace(loaded[-1], chosen_in=loaded[0])
 
@@ -350,6 +353,7 @@ def _later_study(
     """Return a later stage as a study: a block for each grid point, with one value for each key."""
     grid = grid_of(study, stage)
     grid_blocks = grid.blocks
+    # Trials have blocks of their own
     if study.stages[0].search:
         grid_blocks = search.blocks_of(grid, study.stages[0].search)
 

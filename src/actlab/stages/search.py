@@ -49,6 +49,7 @@ def blocks_of(grid: Study, search: Search) -> tuple[Block, ...]:
                 naming_keys.append(key)
         compare = activation_keys[0] if activation_keys else ""
 
+        # Each grid point has its own trials
         for combination in itertools.product(*block.grid.values()):
             point = Point(dict(zip(block.grid, combination, strict=True)))
             name = point.only(naming_keys).in_words(compare)
@@ -75,6 +76,7 @@ def _grid(point: Mapping[str, Any], tuned: Mapping[str, Any]) -> dict[str, list[
         else:
             arguments[key] = value
 
+    # All activations of the point get the arguments
     if arguments:
         for key in point:
             if is_activation(key):
