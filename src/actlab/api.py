@@ -78,6 +78,7 @@ def load_study(
     spec = reference if isinstance(reference, str | None) else spec_of(reference)
 
     plan = reading.load(str(study), smoke, activations=added, reference=spec, settings=changes)
+    # Messages suggest more seeds by this argument
     return replace(plan, more_seeds="seeds={}")
 
 
@@ -345,6 +346,7 @@ def _plain(value: Any, place: str, levels: int = 50) -> Any:
     if isinstance(value, float):
         return float(value)
 
+    # Other processes import classes and functions by these names
     if callable(value):
         return spec_of(value)
     raise ActlabError(

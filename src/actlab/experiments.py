@@ -105,6 +105,7 @@ class ActlabCLI(LightningCLI):
         self.linked: tuple[str, ...] = ()  # shapes that the config omits; see `link_shapes`
         self.shapes: dict[str, Any] = {}  # the data's values of them
 
+        # The config belongs to the run's folder, not to the logger's
         save_options = {"save_to_log_dir": False} if record else None
         super().__init__(
             **ANY_CLASSES,
@@ -181,6 +182,7 @@ class ActlabCLI(LightningCLI):
         if isinstance(writer, AtomicCheckpointIO):
             writer.config = config
 
+        # Code outside actlab draws from the global generators
         if self.seeds_globally:
             seed_generators(self.config[sections.SEED])
 
@@ -328,6 +330,7 @@ def number_of_batches(loader: Any, limit: int | float) -> int | None:
     ``limit`` is a number or a share of the batches of each loader.
     """
     if isinstance(loader, CombinedLoader):
+        # A copy, because the loaders in it are replaced below
         combined = copy.copy(loader)
     else:
         combined = CombinedLoader(loader, "max_size_cycle")
@@ -344,6 +347,7 @@ def number_of_batches(loader: Any, limit: int | float) -> int | None:
             number = int(length * limit)
         parts.append(range(number))
 
+    # Lightning combines the numbers as it combines batches
     combined.flattened, combined.limits = parts, None
     return len(iter(combined))
 

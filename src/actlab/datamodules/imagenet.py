@@ -99,6 +99,7 @@ class ImageNetDataModule(TensorDataModule):
             raise ActlabError(f"data.crop: expected 1 to {size} pixels (data.size), got {crop}")
         self.dataset = dataset_or("ILSVRC/imagenet-1k", dataset, sample, "imagenet")
         self.revision = None if sample else revision
+        # A sample is smaller than the usual split.
         self.val_images = min(val_images, SAMPLE_VAL) if sample else val_images
         self.size = size
         self.crop = crop
@@ -189,6 +190,7 @@ class ImageNetDataModule(TensorDataModule):
             mean, _ = mean_of(lambda: (images for images, _ in loader))
             return {"mean": mean.float()}
 
+        # The crop does not change the mean.
         key = FORMAT, self._dataset.digest, self.size
         tensors = made_once("mean", key, self.cache_dir, make)
         return tensors["mean"]

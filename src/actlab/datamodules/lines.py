@@ -21,6 +21,7 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
     number = 0
     try:
         with regular(path).open("rb") as file:
+            # Compressed files are recognised by their first bytes.
             is_packed = file.peek(2)[:2] == b"\x1f\x8b"
             stream = gzip.open(file) if is_packed else file  # noqa: SIM115  (closed above)
             for number, line in enumerate(stream, 1):

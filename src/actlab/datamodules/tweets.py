@@ -77,6 +77,7 @@ def read_tweets(path: Path) -> list[Tweet]:
                 f"{path}, line {number}: expected a token, a tab and a tag of {' '.join(TAGS)}, "
                 f"got {line[:60]!r}"
             )
+        # The first token adds the tweet, so empty lines may repeat.
         if not tweet.tokens:
             tweets.append(tweet)
         tweet.tokens.append(token)

@@ -30,6 +30,7 @@ def config_file(name: str, folder: str = "configs", piped: bool = False) -> Path
     ``configs/studies``. If ``piped``, the path may also name a pipe, such as ``<(…)`` of a shell.
     """
     path = Path(name)
+    # A path takes precedence over a shipped file
     if is_file(path, piped):
         return path
 

@@ -51,6 +51,7 @@ class Spec:
             params = dict(value)
         else:
             params = {"name": value}
+        # The form of classes in configs
         if {"class_path"} <= params.keys() <= {"class_path", "init_args"}:
             arguments = params.get("init_args") or {}
             if isinstance(arguments, Mapping):

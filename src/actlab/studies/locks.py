@@ -71,6 +71,7 @@ def local_options(path: Path, mounts: str) -> set[str]:
     if not options_by_mount:
         return set()
 
+    # The deepest mount decides
     nearest = max(options_by_mount, key=len)
     return LOCAL.intersection(options_by_mount[nearest].split(","))
 

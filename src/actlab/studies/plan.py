@@ -367,6 +367,7 @@ class Study:
         if mode:
             return mode
 
+        # Names of what probes measure begin with the probe
         probe_name, _, name = metric.partition("/")
         if "/" in name:
             return ""
@@ -490,6 +491,7 @@ class Study:
                 word = short(key) + word
             slug += f"{word}-"
 
+        # All file systems accept the other characters
         for character in set(slug):
             if not (character.isalnum() or character in "._-"):
                 slug = slug.replace(character, "_")
