@@ -67,8 +67,8 @@ _UNRECORDED = {
     "and set model.optimizer.lr, which `actlab tune` can search.",
     BatchSizeFinder: "trains with another batch size than the checkpoints record. Remove it and "
     "set data.batch_size.",
-    StochasticWeightAveraging: "averages weights that no checkpoint and no test would contain. "
-    "Use pytorch_lightning.callbacks.WeightAveraging or EMAWeightAveraging.",
+    StochasticWeightAveraging: "keeps averaged weights that no checkpoint and no test would "
+    "contain. Use pytorch_lightning.callbacks.WeightAveraging or EMAWeightAveraging.",
 }
 
 

@@ -67,7 +67,7 @@ def test_averaged_weights_are_validated_tested_and_saved(fit, tmp_path):
         (
             ["--trainer.callbacks+=StochasticWeightAveraging", "--trainer.callbacks.swa_lrs=0.01"],
             (
-                "StochasticWeightAveraging averages weights that no checkpoint and no test "
+                "StochasticWeightAveraging keeps averaged weights that no checkpoint and no test "
                 "would contain. Use"
             ),
         ),

@@ -352,7 +352,7 @@ def test_averaged_weights_are_refused_where_others_would_be_tested(load, cli, tm
         tmp_path / "r",
     )
     assert outcome.code == 2
-    assert f"{kind} averages weights" in outcome.err
+    assert f"{kind} keeps averaged weights" in outcome.err
 
 
 def test_the_best_checkpoint_is_the_best_by_the_rule_that_holds(load, tmp_path, capsys):
