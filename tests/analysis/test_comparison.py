@@ -319,16 +319,16 @@ def test_a_published_value_holds_under_its_condition_alone(tmp_path):
 def test_shorter_runs_stand_beside_published_values_of_their_epochs_alone(tmp_path):
     table = tuple({"metric": "test/error", "at": at} for at in ("last", 2))
     values = [{"metric": "test/error", "at": at, "value": 0.4} for at in ("last", 2)]
-    for cut, expected in (("", [0.4, 0.4]), ("3 epochs, not 50", [None, 0.4])):
-        plan = one_unit(table=table, published={"values": values}, cut=cut)
+    for other_length, expected in (("", [0.4, 0.4]), ("3 epochs, not 50", [None, 0.4])):
+        plan = one_unit(table=table, published={"values": values}, other_length=other_length)
         loaded = finished(
             tmp_path, plan, {name: [0.9, 0.5, 0.3] for name in ("test/error", "val/loss")}
         )
         (row,) = table_of(loaded).rows
         assert [cell.published for cell in row.columns] == expected
-        assert any(f"hese runs have {cut}" in text for text in table_of(loaded).footnotes) == bool(
-            cut
-        )
+        assert any(
+            f"hese runs have {other_length}" in text for text in table_of(loaded).footnotes
+        ) == bool(other_length)
 
 
 def test_a_published_standard_deviation_asks_for_ours(tmp_path):

@@ -303,7 +303,7 @@ def test_a_unit_edited_since_it_was_trained_is_said_and_not_trained_on(fit, cli,
         ClassificationTask.load_from_checkpoint(last, trust=True)
     line = fit(*mine, "--ckpt_path", "last", "--trainer.max_epochs", "2").rejection
     assert "my_unit.py:MyUnit has changed since" in line
-    assert "restore it" in line
+    assert "Restore it" in line
 
 
 def test_data_changed_since_they_were_trained_on_are_said_and_not_trained_on(

@@ -191,7 +191,10 @@ def test_the_file_of_a_tuned_study_holds_the_values_of_set(tuned, tune, cli, wit
     assert "0 not finished" in cli("study", "plan", "runs/tiny-tuned.yaml").out
     assert "Tuned on seeds 3, 4" in " ".join(outcome.out.split())
     line = tune("--search", "alpha=[0.5, 2.0]", "--set", "model.activation=relu").rejection
-    assert "--set model.activation: expected another key" in line
+    assert (
+        "--set: expected another key than model.activation. Use --activation and --reference."
+        in line
+    )
 
 
 def test_the_options_of_a_run_are_accepted(cli):

@@ -144,7 +144,7 @@ def test_impossible_settings_are_refused(module):
     for options, words in (
         ({"variant": "cifar11"}, "variant: expected 'cifar10' or 'cifar100', got 'cifar11'"),
         ({"flip": "vertical"}, "flip: expected 'none', 'random' or 'both', got 'vertical'"),
-        ({"variant": "cifar100"}, "has 10 classes, cifar100 has 100"),
+        ({"variant": "cifar100"}, "data.dataset: expected the 100 classes of cifar100, got 10 in"),
     ):
         assert words in refusal(lambda options=options: module(**options).train_dataloader())
 

@@ -108,7 +108,7 @@ def test_each_fails_by_name_and_the_others_are_trained(cli, tmp_path):
             ["--model.activation", "./failing_activations.py:DoublesFirst"],
             "set torch's default dtype",
         ),
-        (["--model.optimizer.lr", ".inf"], "model.optimizer.lr is inf: give a finite number"),
+        (["--model.optimizer.lr", ".inf"], "model.optimizer.lr: expected a finite number, got inf"),
     ],
 )
 def test_a_fit_says_so_in_one_line(cli, words, message):

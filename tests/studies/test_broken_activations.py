@@ -34,7 +34,7 @@ BROKEN = {  # activation → what is said of it
     **{
         f"./failing_activations.py:{name}": text
         for name, text in {
-            "Absent": "fails: unknown attribute",
+            "Absent": "fails: unknown name in",
             "Needs": "fails: ",
             "Single": "fails in the network: ",
             "Wider": "returned shape (8, 16) for an input of shape (8, 8)",

@@ -249,7 +249,7 @@ def test_smoke_lies_apart(study, tmp_path):
         ),
         (
             ["--logger", "actlab.errors.ActlabError"],
-            ["ActlabError", "csv, tensorboard, wandb or an", "CSVLogger"],
+            ["ActlabError", "csv, tensorboard, wandb or the import path", "CSVLogger"],
         ),
         (["--set", "trainer.max_epohcs=1"], ["'trainer.max_epohcs'", "'trainer.max_epochs'"]),
         (["--set", "model.optimzer.lr=1"], ["'model.optimzer.lr'", "'model.optimizer.lr'"]),

@@ -68,7 +68,7 @@ def test_mounts_whose_locks_hold_on_one_host_only_are_found(tmp_path, monkeypatc
     locks.check(tmp_path)
     monkeypatch.setattr(locks, "_mounts", lambda: f"srv:/ {tmp_path} nfs rw,nolock 0 0")
     with pytest.raises(
-        ActlabError, match=r"do not work in .* \(mounted with nolock\): .* --shard 0/4"
+        ActlabError, match=r"do not work in .* \(mounted with nolock\)\. .* --shard 0/4"
     ):
         locks.check(tmp_path)
 
