@@ -5,6 +5,13 @@ import pytest
 from actlab.errors import ActlabError
 from actlab.storage.mappings import parse, read_mapping
 
+# Ten to the power of nine values
+ALIASES_OF_ALIASES = (
+    "{a0: &a0 [1], "
+    + ", ".join(f"a{n + 1}: &a{n + 1} [{', '.join([f'*a{n}'] * 10)}]" for n in range(9))
+    + "}"
+)
+
 
 @pytest.mark.parametrize(
     ("text", "message"),
@@ -17,6 +24,9 @@ from actlab.storage.mappings import parse, read_mapping
         ("!!python/name:os.system", "could not determine a constructor"),
         ("[" * 1000 + "]" * 1000, "recursion"),
         ("{a: 1, a: 2}", "duplicate key 'a'"),
+        ("&a [*a]", "a value contains itself"),
+        ("&a {b: {c: *a}}", "a value contains itself"),
+        (ALIASES_OF_ALIASES, "stand for more than 1000000 values"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_rejected(tmp_path, text, message):

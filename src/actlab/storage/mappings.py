@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from datetime import date
@@ -18,6 +17,7 @@ from actlab.storage.spec import Spec
 
 # Errors of PyYAML for values that do not match their tag, such as the date 2020-99-99, and for deep
 # nesting.
+MOST = 1_000_000  # values of a text, with its aliases written out
 _UNREADABLE = (
     yaml.YAMLError,
     ValueError,
@@ -138,15 +138,38 @@ def parse(text: str | IO[str], loader: Any = _Loader) -> Any:
     """Return the values in a YAML text or open file.
 
     Raises:
-        ActlabError: the text is not YAML, or a value contains itself by an alias.
+        ActlabError: the text is not YAML, a value contains itself by an alias, or aliases repeat
+            values more than `MOST` times.
     """
     try:
         values = loader(text).get_single_data()
-        json.dumps(values, default=str, skipkeys=True)  # raises for such a value
+        if _number_of_values(values, {}) > MOST:
+            raise ValueError(f"its aliases stand for more than {MOST} values")
         return values
     except _UNREADABLE as error:
         name = "the value" if isinstance(text, str) else text.name
         raise ActlabError(f"{name} cannot be read as YAML: {one_line(error)}") from error
+
+
+def _number_of_values(value: Any, numbers: dict[int, int]) -> int:
+    """Return the number of values in a value, with aliases written out.
+
+    ``numbers`` has the numbers found so far, by the id of a value.
+    """
+    if isinstance(value, dict):
+        parts = [*value.values()]
+    elif isinstance(value, list):
+        parts = value
+    else:
+        return 1
+
+    # Aliases are the same object, which is counted once
+    if id(value) not in numbers:
+        numbers[id(value)] = 0
+        numbers[id(value)] = 1 + sum(_number_of_values(part, numbers) for part in parts)
+    if numbers[id(value)] == 0:
+        raise ValueError("a value contains itself")
+    return numbers[id(value)]
 
 
 def read_mapping(path: Path, piped: bool = False) -> dict[str, Any]:
