@@ -222,7 +222,7 @@ class SlicedLoader:
             self.batches = 0
         self._resumed = False
         self.epoch = epoch
-        sampler.first_batch = self.batches
+        sampler.first = self.batches
 
         # Yield single batches.
         end_of_block = self.begin_blocks() if self.begin_blocks else None

@@ -67,7 +67,7 @@ class SeededBatches(Sampler[Position]):
         self.shuffled = shuffled
         self.device = device
         self.epoch = 0
-        self.first_batch = 0  # number of the batch that the next iteration starts at
+        self.first = 0  # number of the batch that the next iteration starts at
 
     @property
     def sampler(self) -> SeededBatches:
@@ -96,7 +96,7 @@ class SeededBatches(Sampler[Position]):
 
         # Yield this device's slice of each whole batch.
         batches = torch.split(order, self.batch_size, dim=-1)
-        for batch in batches[self.first_batch : len(self)]:
+        for batch in batches[self.first : len(self)]:
             slices = batch.tensor_split(self.world_size, dim=-1)
             yield Position(seeds, self.epoch, slices[self.rank])
 
