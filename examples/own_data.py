@@ -8,8 +8,8 @@ median. One label in twenty is flipped, so the lowest possible error is 5 %, and
 The study file ``own_data.yaml`` names the class by its import path, so the shell requires this
 folder on ``PYTHONPATH``. From the shell and from Python::
 
-    PYTHONPATH=examples actlab study run examples/own_data.yaml --set trainer.max_epochs=2 --set
-    seeds=2 python examples/own_data.py
+    PYTHONPATH=examples actlab study run examples/own_data.yaml --set trainer.max_epochs=2 --seeds 2
+    python examples/own_data.py
 
 Such runs are trained one by one; a subclass of `actlab.datamodules.base.TensorDataModule` also
 allows stacks.
