@@ -38,8 +38,8 @@ def work(
 ) -> bool:
     """Train the run of a job in a process of its own, unless another process trains it.
 
-    The run has failed if its process ends without an answer. The arguments are those of
-    `actlab.engines.training.work`.
+    The run has failed if its process ends without an answer. `actlab.engines.training.work`
+    has the same arguments.
 
     Returns:
         Whether the job is over: its run has finished or failed, now or before. False only if

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from actlab.analysis.choice import STABLE
 from actlab.reports import style
 from actlab.reports.canvas import mpl
 from actlab.scoreboard.figure import draw, tasks_of
@@ -27,7 +28,7 @@ _READING = """\
 - **Fails.** Most runs diverge, stay at chance level, or gain less than {percent} % of the way from
   chance to the best activation on the data set. For version 1 of the scoreboard this condition
   was stated after the runs.
-- **Edge.** The selected setting is an end of what was tried. **Unstable.** Fewer than 80 % of
+- **Edge.** The selected setting is an end of what was tried. **Unstable.** Fewer than {stable} % of
   resamples of the selecting seeds select the setting. Further data sets of a task inherit both."""
 
 
@@ -46,7 +47,9 @@ def to_markdown(scoreboard: Scoreboard) -> str:
     """Return ranks, ratios by task and by data set, and each activation in words."""
     # The most robust table comes first
     reading = _READING.format(
-        reference=scoreboard.reference, percent=f"{100 * scoreboard.least_gain:g}"
+        reference=scoreboard.reference,
+        percent=f"{100 * scoreboard.least_gain:g}",
+        stable=f"{100 * STABLE:g}",
     )
     parts = [
         "# Scoreboard",

@@ -47,14 +47,14 @@ def statements(standing: Standing, scoreboard: Scoreboard) -> list[str]:
             f"{standing.better:.2f} ({', '.join(shares)})."
         )
         ratios = [f"{name} {ratio_text(task)}" for name, task in standing.tasks.items()]
-        statements.append(f"Its error divided by that of {reference}: {', '.join(ratios)}.")
+        statements.append(f"Its error divided by the error of {reference}: {', '.join(ratios)}.")
 
         # Over tasks
         if standing.over:
             statements += _over_tasks(standing.over)
         if standing.against_best:
             best = f"{scoreboard.best}, the best (simultaneous interval)"
-            statements.append(f"Its error is {standing.against_best} times that of {best}.")
+            statements.append(f"Its error is {standing.against_best} times the error of {best}.")
     if standing.failures:
         statements.append(f"It fails on {'; '.join(standing.failures)}.")
     return statements

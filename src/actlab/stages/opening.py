@@ -318,7 +318,7 @@ def grid_of(study: Study, stage: Stage) -> Study:
     """Return a study of the whole grid with the settings and seeds of any stage."""
     blocks = []
     for block in study.blocks:
-        # Settings of the stage win over those of the block
+        # Settings of the stage win over the block's settings
         blocks.append(replace(block, settings={**block.settings, **stage.settings}))
 
     is_last = stage.name == study.stages[-1].name  # whose seeds `more_seeds` sets

@@ -138,13 +138,13 @@ def parse(text: str | IO[str], loader: Any = _Loader) -> Any:
     """Return the values in a YAML text or open file.
 
     Raises:
-        ActlabError: the text is not YAML, a value contains itself by an alias, or aliases repeat
-            values more than `MOST` times.
+        ActlabError: the text is not YAML, a value contains itself by an alias, or there are more
+            than `MOST` values with aliases written out.
     """
     try:
         values = loader(text).get_single_data()
         if _number_of_values(values, {}) > MOST:
-            raise ValueError(f"its aliases stand for more than {MOST} values")
+            raise ValueError(f"its lines stand for more than {MOST} values")
         return values
     except _UNREADABLE as error:
         name = "the value" if isinstance(text, str) else text.name
@@ -163,7 +163,7 @@ def _number_of_values(value: Any, numbers: dict[int, int]) -> int:
     else:
         return 1
 
-    # Aliases are the same object, which is counted once
+    # Aliases are the same object, which is counted once; 0 marks a value that is being counted
     if id(value) not in numbers:
         numbers[id(value)] = 0
         numbers[id(value)] = 1 + sum(_number_of_values(part, numbers) for part in parts)
