@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from actlab.analysis.statistics import LEVEL
 from actlab.scoreboard.statistic import Task, effect, posterior
 
 SCOREBOARDS = 1_000
 DESIGN = (2, 2, 4, 2)  # data sets of each task
 RUNS = (15, 8)  # on the first data set of a task, and on the others
 NOISE = 0.03  # standard deviation over runs
-LEVEL = 0.05
 # Standard deviations over the data sets of each task
 SPREADS = {
     "0.02": (0.02, 0.02, 0.02, 0.02),

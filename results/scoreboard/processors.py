@@ -56,7 +56,7 @@ def page() -> str:
         ours = errors(f"scoreboard/processors/{here}", column, block, decibels)[theirs.index]
         effect = statistic.effect(ours.to_numpy(), theirs.to_numpy())
         assert effect is not None
-        ratio = statistic.within(effect)
+        ratio = statistic.ratio_of(effect)
         logs = np.log(ours), np.log(theirs)
         spreads = (logs[0] - logs[1]).std(), np.sqrt(logs[0].var() + logs[1].var())
         lines.append(f"| {name} | {len(ours)} | {ratio} | {' | '.join(map(digits, spreads))} |")

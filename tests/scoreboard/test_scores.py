@@ -16,7 +16,7 @@ import yaml
 import tables_by_hand
 from actlab.datamodules.pixels import PixelDataModule
 from actlab.scoreboard import definition, page, scores, sentences
-from actlab.scoreboard.statistic import effect, within
+from actlab.scoreboard.statistic import effect, ratio_of
 from actlab.scoreboard.tables import labels_of
 from kept_results import program
 
@@ -195,7 +195,7 @@ def medians_of(folder, column, block=None):
 def divided(losses, by):
     measured = effect(losses.to_numpy(), by.to_numpy())
     assert measured
-    return within(measured)
+    return ratio_of(measured)
 
 
 def test_what_the_page_says_of_the_higher_rate_follows_from_the_runs():

@@ -17,7 +17,7 @@ from actlab.scoreboard.statistic import (
     over_tasks,
     over_these,
     posterior,
-    within,
+    ratio_of,
 )
 
 SHARP = 1e-6  # variance of effects that are known
@@ -35,11 +35,11 @@ def test_an_effect_is_that_of_logarithms_with_the_variance_of_t():
 
 
 def test_an_interval_on_one_data_set_is_normal():
-    ratio = within(Effect(math.log(0.5), 0.01))
+    ratio = ratio_of(Effect(math.log(0.5), 0.01))
     expected = np.exp(math.log(0.5) + 0.1 * stats.norm.ppf([0.5, 0.025, 0.975]))
     assert astuple(ratio) == pytest.approx(tuple(expected), rel=1e-6)
-    assert within(Effect(math.log(0.5), 0.003, 0.007)) == ratio  # of runs and of selections
-    assert str(within(Effect(math.log(0.5), 0.0))) == "0.500 [0.500, 0.500]"
+    assert ratio_of(Effect(math.log(0.5), 0.003, 0.007)) == ratio  # of runs and of selections
+    assert str(ratio_of(Effect(math.log(0.5), 0.0))) == "0.500 [0.500, 0.500]"
 
 
 def test_parts_of_a_data_set_count_as_one():

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from actlab.analysis.columns import Column
-from actlab.scoreboard import studies_overview, tables
-from actlab.scoreboard.statistic import effect, mean_of, within
+from actlab.scoreboard import selections, studies_overview, tables
+from actlab.scoreboard.statistic import effect, mean_of, ratio_of
 from actlab.scoreboard.studies_overview import Overview
 from page_blocks import blocks_of
 from tables_by_hand import cell, leave, table
@@ -65,9 +65,9 @@ def test_ratios_and_their_mean_over_tasks_are_those_of_the_scoreboard(tmp_path):
     (silu,) = found.lines
     ratios = [ratio_to(name) for name in ERRORS]
     assert (found.reference, found.columns, found.tasks) == ("relu", ("digits", "letters"), 2)
-    assert silu.texts == tuple(str(within(ratio)) for ratio in ratios)
+    assert silu.texts == tuple(str(ratio_of(ratio)) for ratio in ratios)
     assert silu.texts[1].startswith("0.500 [")
-    assert silu.mean == str(within(mean_of(ratios)))
+    assert silu.mean == str(ratio_of(mean_of(ratios)))
     assert silu.mean.startswith(f"{(0.8 * 0.5) ** 0.5:.3f}")
     assert silu.better == pytest.approx(0.95)
     assert "mean over 2 tasks" in found.reading
@@ -170,7 +170,7 @@ def test_ratios_need_positive_errors_or_decibels(column, values, expected):
 
 def test_errors_of_decibels_are_mean_squared_errors():
     column = Column("test/psnr", mode="max", scale="decibels", chance=5.0)
-    errors = studies_overview.errors_of(column, [10.0, 20.0, 4.0])
+    errors = selections.errors_of(column, [10.0, 20.0, 4.0])
     assert errors == pytest.approx([0.1, 0.01])
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from actlab.analysis import study_table
 from actlab.cli.parser import Parser
+from actlab.cli.study_options import add_folder_option
 from actlab.errors import ActlabError
 from actlab.scoreboard import studies_latex, studies_overview, studies_page, tables
 
@@ -62,13 +63,7 @@ def parser() -> Parser:
             "actlab report --tasks tasks.yaml",
         ],
     )
-    command.add_argument(
-        "--runs-dir",
-        type=Path,
-        default=Path("runs"),
-        metavar="DIR",
-        help="folder of the studies; default: runs",
-    )
+    add_folder_option(command)
     command.add_argument(
         "--latex", action="store_true", help="print LaTeX tables of all studies instead"
     )

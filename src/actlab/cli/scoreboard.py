@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import os
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from actlab.analysis.comparison import table_of
@@ -15,7 +15,8 @@ from actlab.analysis.wording import duration, plural
 from actlab.checks import configs
 from actlab.cli import estimates
 from actlab.cli.parser import Parser
-from actlab.config.paths import get_dotted, set_dotted
+from actlab.cli.study_options import add_folder_option
+from actlab.config.paths import get_dotted
 from actlab.engines.running import Engine, run
 from actlab.engines.workers import Worker
 from actlab.errors import ActlabError
@@ -81,13 +82,7 @@ def parser() -> Parser:
         action="store_true",
         help="train a little on samples, without a comparison",
     )
-    command.add_argument(
-        "--runs-dir",
-        type=Path,
-        default=Path("runs/scoreboard"),
-        metavar="DIR",
-        help="folder of the runs; default: runs/scoreboard",
-    )
+    add_folder_option(command, default="runs/scoreboard")
     return command
 
 
@@ -176,10 +171,9 @@ def _check_data(name: str, plan: PlannedTask, worker: Worker) -> None:
         if not expected or plan.study.smoke:
             continue
 
-        # Further data sets have their own file
-        config = copy.deepcopy(plan.study.runs()[0].config)
-        for key, value in stage.settings.items():
-            set_dotted(config, key, value)
+        # A run of one seed reads the same file as all runs of the stage
+        with_one_seed = replace(stage, seeds=stage.seeds[:1])
+        config = opening.grid_of(plan.study, with_one_seed).runs()[0].config
         digest = worker.call("actlab.checks.data_digests:digest_of", config)
         if digest != expected:
             raise ActlabError(

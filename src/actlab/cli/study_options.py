@@ -73,14 +73,14 @@ def add_stage_option(group: _ActionsContainer) -> None:
     )
 
 
-def add_folder_option(group: _ActionsContainer) -> None:
+def add_folder_option(group: _ActionsContainer, default: str = "runs") -> None:
     """Add the option that names the folder of studies."""
     group.add_argument(
         "--runs-dir",
         type=Path,
-        default=Path("runs"),
+        default=Path(default),
         metavar="DIR",
-        help="folder of the studies; default: runs",
+        help=f"folder of the studies; default: {default}",
     )
 
 

@@ -41,7 +41,12 @@ def planned(
 ) -> tuple[dict[str, PlannedTask], list[str]]:
     """Return the tasks with data in a folder, and a line for each data set without.
 
-    Tasks in a smoke run are trained on samples of their first data set.
+    Tasks in a smoke run are trained on samples of their first data set. A task without its first
+    data set, which selects settings, is left out with all its data.
+
+    Raises:
+        ActlabError: no task has data, or the content of a file is not the content that the
+            scoreboard states; this reads whole files.
     """
     plans = {}
     left_out = []
@@ -54,13 +59,12 @@ def planned(
         # Look for the data of each data set
         available = []
         for data, data_set in task.data.items():
-            reason = missing(data_set, folder)
+            reason = reason_against(data_set, folder)
             if reason:
                 left_out.append(f"left out: {name}, {data}: {reason}")
             else:
                 available.append(data)
 
-        # A task needs its first data set, which selects settings
         if first in available:
             plans[name] = planned_task(name, task, available, activations, folder)
 
@@ -71,7 +75,7 @@ def planned(
     return plans, left_out
 
 
-def missing(data_set: DataSet, folder: Path | None) -> str:
+def reason_against(data_set: DataSet, folder: Path | None) -> str:
     """Return why a data set cannot be used; empty if it can.
 
     Raises:

@@ -299,7 +299,7 @@ def _standing(label: str, comparisons: Sequence[Comparison]) -> Standing:
         ratio = None
         task = effects.get(name)
         if task:
-            ratio = statistic.within(statistic.mean_in(task))
+            ratio = statistic.ratio_of(statistic.mean_in(task))
         fails = name in effects and not task
         task_scores[name] = TaskScore(probability, ranks.get(name), ratio, fails)
 
@@ -326,7 +326,7 @@ def _score(comparison: Comparison, label: str, reference: str) -> Score:
     superiority = better(runs.values, reference_values, comparison.goal, test=runs.by_user)
     return Score(
         name=comparison.name,
-        ratio=statistic.within(effect) if effect else None,
+        ratio=statistic.ratio_of(effect) if effect else None,
         fails=not runs.errors,
         runs=len(runs.values),
         failed=sum(map(math.isinf, runs.values)),

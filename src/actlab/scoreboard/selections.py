@@ -89,13 +89,16 @@ def error_of(column: Column, value: float, samples: int | None = None) -> float:
     return column.divided(value, unit)
 
 
+def errors_of(column: Column, values: Iterable[float], samples: int | None = None) -> list[float]:
+    """Return the errors of the runs that succeeded."""
+    errors = [error_of(column, value, samples) for value in values]
+    return [error for error in errors if math.isfinite(error)]
+
+
 def _log_mean(cell: Cell, runs: Iterable[Mapping[str, str]]) -> float:
     """Return the mean logarithm of the errors of the runs that succeeded; nan without any."""
-    logs = []
-    for run in runs:
-        error = error_of(cell, float(run[cell.key] or "inf"), cell.samples)
-        if math.isfinite(error):
-            logs.append(math.log(error))
+    values = [float(run[cell.key] or "inf") for run in runs]
+    logs = [math.log(error) for error in errors_of(cell, values, cell.samples)]
     return sum(logs) / len(logs) if logs else math.nan
 
 

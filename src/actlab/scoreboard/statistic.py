@@ -163,7 +163,7 @@ def mean_in(task: Task) -> Effect:
     return effect
 
 
-def within(effect: Effect, level: float = LEVEL) -> Ratio:
+def ratio_of(effect: Effect, level: float = LEVEL) -> Ratio:
     """Return the ratio on data sets, with the interval of other seeds, which select and score."""
     width = NormalDist().inv_cdf(1 - level / 2) * math.sqrt(effect.variance + effect.selection)
     low = math.exp(effect.mean - width)
@@ -173,7 +173,7 @@ def within(effect: Effect, level: float = LEVEL) -> Ratio:
 
 def over_these(tasks: Sequence[Task], level: float = LEVEL) -> Ratio:
     """Return the geometric mean over tasks, each with the same weight."""
-    return within(mean_of([mean_in(task) for task in tasks]), level)
+    return ratio_of(mean_of([mean_in(task) for task in tasks]), level)
 
 
 def over_tasks(tasks: Sequence[Task], equivalence: float) -> OverTasks | None:

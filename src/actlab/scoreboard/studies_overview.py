@@ -8,10 +8,11 @@ tasks, and only if the activation has one in each study.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
+from typing import TypeVar
 
 from actlab.analysis.columns import Column
 from actlab.analysis.study_table import Cell, StudyTable
@@ -22,6 +23,7 @@ from actlab.errors import ActlabError
 from actlab.errors.messages import unknown
 from actlab.reports.tables import NONE
 from actlab.scoreboard import statistic
+from actlab.scoreboard.selections import errors_of
 from actlab.scoreboard.statistic import Effect
 from actlab.scoreboard.tables import labels_of
 from actlab.storage.mappings import read_mapping
@@ -34,6 +36,7 @@ _READING = (
 )
 
 Columns = Mapping[str, tuple[str, str]]  # task and study of each column
+Value = TypeVar("Value", float, Effect)
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class Score:
     """An activation compared with the reference in a study, at one point of its grid."""
 
     text: str
-    better: Effect | None  # probability of a better run, as a mean without variance
+    better: float | None  # probability of a better run
     effect: Effect | None = None  # None without a ratio
 
 
@@ -164,9 +167,7 @@ def _overview(
 
 def score(cell: Cell, reference: Cell) -> Score:
     """Return an activation compared with the reference at a point of a study."""
-    better = None
-    if cell.better and cell.better.probability is not None:
-        better = Effect(cell.better.probability, 0.0)
+    better = cell.better.probability if cell.better else None
 
     # One side failed
     if cell.failed(cell.median, cell.samples):
@@ -185,7 +186,7 @@ def score(cell: Cell, reference: Cell) -> Score:
     effect = statistic.effect(*errors)
     if effect is None:
         return Score(f"fewer than {statistic.FEWEST_RUNS} runs", better)
-    return Score(str(statistic.within(effect)), better, effect)
+    return Score(str(statistic.ratio_of(effect)), better, effect)
 
 
 def has_ratios(column: Column, values: Iterable[float]) -> bool:
@@ -200,22 +201,10 @@ def has_ratios(column: Column, values: Iterable[float]) -> bool:
     return all(value > 0 for value in values)
 
 
-def errors_of(column: Column, values: Iterable[float], samples: int | None = None) -> list[float]:
-    """Return the errors of the runs that succeeded, above 0 and low if good."""
-    unit = 1.0
-    if column.scale == "decibels":
-        unit = 0.0
-    errors = []
-    for value in column.ranked_as(values, samples):
-        if math.isfinite(value):
-            errors.append(column.divided(value, unit))
-    return errors
-
-
 def _line(label: str, scores: Mapping[str, Score], columns: Columns, by_user: bool) -> Line:
     """Return an activation in all studies, with its means over tasks."""
     texts = []
-    better: dict[str, Effect | None] = dict.fromkeys(columns)
+    better: dict[str, float | None] = dict.fromkeys(columns)
     effects: dict[str, Effect | None] = dict.fromkeys(columns)
     for column in columns:
         entry = scores.get(column) or Score(NONE, None)
@@ -223,33 +212,34 @@ def _line(label: str, scores: Mapping[str, Score], columns: Columns, by_user: bo
         better[column] = entry.better
         effects[column] = entry.effect
 
-    probability = _mean_over_tasks(better, columns)
-    effect = _mean_over_tasks(effects, columns)
+    effect = _mean_over_tasks(effects, columns, statistic.mean_of)
     return Line(
         label=label,
         by_user=by_user,
-        better=probability.mean if probability else None,
-        mean=str(statistic.within(effect)) if effect else NONE,
+        better=_mean_over_tasks(better, columns, fmean),
+        mean=str(statistic.ratio_of(effect)) if effect else NONE,
         texts=tuple(texts),
     )
 
 
-def _mean_over_tasks(effects: Mapping[str, Effect | None], columns: Columns) -> Effect | None:
-    """Return the mean over tasks, each with the same weight; None if a column has no effect."""
+def _mean_over_tasks(
+    values: Mapping[str, Value | None], columns: Columns, mean: Callable[[Sequence[Value]], Value]
+) -> Value | None:
+    """Return the mean over tasks, each with the same weight; None if a column has no value."""
     # The points of a study count as one data set
-    by_task: dict[str, dict[str, list[Effect]]] = {}
+    by_task: dict[str, dict[str, list[Value]]] = {}
     for column, (task, study) in columns.items():
-        effect = effects[column]
-        if effect is None:
+        value = values[column]
+        if value is None:
             return None
         by_study = by_task.setdefault(task, {})
-        by_study.setdefault(study, []).append(effect)
+        by_study.setdefault(study, []).append(value)
 
     # One task says nothing over tasks
     if len(by_task) < statistic.FEWEST_TASKS:
         return None
-    of_tasks = []
+    task_means = []
     for by_study in by_task.values():
-        of_studies = [statistic.mean_of(points) for points in by_study.values()]
-        of_tasks.append(statistic.mean_of(of_studies))
-    return statistic.mean_of(of_tasks)
+        study_means = [mean(points) for points in by_study.values()]
+        task_means.append(mean(study_means))
+    return mean(task_means)

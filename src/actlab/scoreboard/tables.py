@@ -73,7 +73,7 @@ class _Source(NamedTuple):
     """A table with some of the activations on a data set."""
 
     table: StudyTable
-    selecting: Path  # file of the runs that selected its settings; it may be missing
+    selecting: Path | None  # file of the runs that selected its settings; it may be missing
     name: str = ""  # that the scoreboard shows, in place of the activation's
 
 
@@ -100,7 +100,7 @@ def of_scoreboard(
             users: tuple[str, ...] = ()
             user_table = user_tables.get((task_name, data_name))
             if user_table:
-                sources.append(_Source(user_table, user_runs.get(task_name, Path())))
+                sources.append(_Source(user_table, user_runs.get(task_name)))
                 users = user_table.own
 
             # Put all rows together; the first data set selects settings
@@ -108,7 +108,7 @@ def of_scoreboard(
             variances: dict[Point, float] = {}
             for source in sources:
                 runs = None
-                if data_name == first and source.selecting.is_file():
+                if data_name == first and source.selecting and source.selecting.is_file():
                     runs = selections.read(source.selecting, load(task.study).select)
                 for row in comparable(source.table.rows, stored):
                     source_row = row
