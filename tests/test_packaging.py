@@ -223,8 +223,8 @@ def test_build_requirements_are_installed_with_dev():
 def followed(page: str, bin_: Path, folder: Path) -> dict[str, str]:
     """Do in a folder what a page says: write its files, run its commands and programs in order.
 
-    Commands of ``make`` are left out: they are about a clone, and `.github/workflows/ci.yml` runs
-    them. A study of a reader's FOLDER of data is run with ``--smoke``, on samples: on all of its
+    Commands of ``make`` and of a clone's environment are left out: `.github/workflows/ci.yml`
+    runs the former in a clone, and the environment is `bin_` here. A study of a reader's FOLDER of data is run with ``--smoke``, on samples: on all of its
     data it takes hours.
 
     Returns:
@@ -241,7 +241,7 @@ def followed(page: str, bin_: Path, folder: Path) -> dict[str, str]:
                 command = (
                     re.sub(r"(\s+#.*)?$", " --smoke", line, count=1) if "FOLDER" in line else line
                 )
-                if not line.startswith("make "):
+                if not line.startswith(("make ", "source .venv/")):
                     said[line] = run(
                         "bash", "-c", f'export PATH="{bin_}:$PATH"; {command}', cwd=folder
                     )

@@ -39,8 +39,12 @@ if TYPE_CHECKING:
 
 # Where the public names are defined.
 _MODULES = {
-    **dict.fromkeys(["create", "factory", "names", "register", "replace"], "actlab.activations"),
-    **dict.fromkeys(["StudyResults", "load_study", "results", "run_study"], "actlab.api"),
+    **dict.fromkeys(
+        ["create", "factory", "names", "register", "replace"], "actlab.activations"
+    ),
+    **dict.fromkeys(
+        ["StudyResults", "load_study", "results", "run_study"], "actlab.api"
+    ),
     **dict.fromkeys(["Quantity", "Task"], "actlab.tasks"),
 }
 __all__ = [

@@ -50,7 +50,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 128 + stop.number
     except ReaderGoneError:
         return 141
-    except OSError as error:  # full or read-only disk, or a file where a folder is expected
+    except (
+        OSError
+    ) as error:  # full or read-only disk, or a file where a folder is expected
         print(f"actlab: error: {one_line(error)}", file=sys.stderr)
         return 2
 
@@ -59,8 +61,8 @@ def _restart_once(args: Sequence[str]) -> None:
     """Start Python again if only that sets the encoding, or the hash seed of users' code."""
     runs_users_code = _trains_here(args) or (len(args) > 0 and args[0] in FITS)
     if sys.getfilesystemencoding() == "ascii":
-        # In the C locale, Python decodes file names to text that cannot be written to our UTF-8
-        # files.
+        # In the C locale, Python decodes file names to text that cannot be written to
+        # our UTF-8 files.
         interpreter.restart(["-X", "utf8"])
     elif runs_users_code and interpreter.draws_hashes():
         interpreter.restart()
@@ -83,7 +85,8 @@ def _run_guarded(args: Sequence[str], nobody_reads: Callable[[], bool]) -> int:
     try:
         return run(args)
     except Exception:
-        # Other code may have replaced Stopped, such as an interrupted import of a C extension
+        # Other code may have replaced Stopped, such as an interrupted import of a C
+        # extension
         check()
         raise
     except SystemExit as exit_:

@@ -77,7 +77,9 @@ def load_study(
     added = [spec_of(activation) for activation in activation_list]
     spec = reference if isinstance(reference, str | None) else spec_of(reference)
 
-    plan = reading.load(str(study), smoke, activations=added, reference=spec, settings=changes)
+    plan = reading.load(
+        str(study), smoke, activations=added, reference=spec, settings=changes
+    )
     # Messages suggest more seeds by this argument
     return replace(plan, more_seeds="seeds={}")
 
@@ -306,7 +308,10 @@ class StudyResults:
         head, body = grid(self.record)
         table = pd.DataFrame(body, columns=[name.replace("\n", " ") for name in head])
         # Texts may come from a user's file
-        parts = [f"<p><b>{escape(self.study.title)}</b></p>", table.to_html(index=False)]
+        parts = [
+            f"<p><b>{escape(self.study.title)}</b></p>",
+            table.to_html(index=False),
+        ]
         for figure in self.figures.values():
             parts.append(f"<div>{_svg(figure)}</div>")
         return "".join(parts)
@@ -318,7 +323,9 @@ def _plan(study: str | Path | Study, changes: Mapping[str, Any]) -> Study:
         return load_study(study, **changes)
     if changes:
         names = ", ".join(changes)
-        raise ActlabError(f"a loaded study does not accept {names}. Pass them to load_study.")
+        raise ActlabError(
+            f"a loaded study does not accept {names}. Pass them to load_study."
+        )
     return study
 
 
@@ -328,7 +335,9 @@ def _plain(value: Any, place: str, levels: int = 50) -> Any:
     Other objects are rejected.
     """
     if levels == 0:
-        raise ActlabError(f"{place}: expected at most 50 levels of nested values, got more.")
+        raise ActlabError(
+            f"{place}: expected at most 50 levels of nested values, got more."
+        )
 
     # Go into nested values
     if isinstance(value, Mapping):

@@ -17,7 +17,11 @@ from pytorch_lightning.callbacks import (
     LearningRateFinder,
     StochasticWeightAveraging,
 )
-from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
+from pytorch_lightning.cli import (
+    LightningArgumentParser,
+    LightningCLI,
+    SaveConfigCallback,
+)
 from pytorch_lightning.utilities import CombinedLoader
 
 from actlab.callbacks import SeedEveryEpoch
@@ -40,7 +44,8 @@ from actlab.tasks.complete import CompleteCheckpoint
 from actlab.tasks.outside import StateOutside
 from actlab.tasks.training import Training
 
-# Tensors are in memory and a batch is a single gather: loader workers would only add copies.
+# Tensors are in memory and a batch is a single gather: loader workers would only add
+# copies.
 warnings.filterwarnings("ignore", ".*does not have many workers.*")
 # Workers that read files wait for disks: more workers than cores are intended.
 warnings.filterwarnings("ignore", "This DataLoader will create")
@@ -102,7 +107,9 @@ class ActlabCLI(LightningCLI):
         """
         self.stated = stated
         self.digests = digests
-        self.linked: tuple[str, ...] = ()  # shapes that the config omits; see `link_shapes`
+        self.linked: tuple[
+            str, ...
+        ] = ()  # shapes that the config omits; see `link_shapes`
         self.shapes: dict[str, Any] = {}  # the data's values of them
 
         # The config belongs to the run's folder, not to the logger's
@@ -126,7 +133,10 @@ class ActlabCLI(LightningCLI):
             shape = partial(self.shape, name)  # spawned processes unpickle it
             shape.__name__ = name  # type: ignore[attr-defined]  # what --help shows
             parser.link_arguments(
-                "data", f"model.init_args.{name}", compute_fn=shape, apply_on="instantiate"
+                "data",
+                f"model.init_args.{name}",
+                compute_fn=shape,
+                apply_on="instantiate",
             )
 
     def shape(self, name: str, data: pl.LightningDataModule) -> Any:
@@ -156,7 +166,8 @@ class ActlabCLI(LightningCLI):
     def before_instantiate_classes(self) -> None:
         """Store the config in plain values, for the record."""
         self.resolved = plain(self.config)
-        self.config_dump = copy.deepcopy(self.resolved)  # else Lightning dumps and parses YAML
+        # Without a mapping, Lightning dumps and parses YAML.
+        self.config_dump = copy.deepcopy(self.resolved)
 
     def after_instantiate_classes(self) -> None:
         """Check callbacks and stated shapes, set the training record for checkpoints, and seed."""
@@ -168,7 +179,9 @@ class ActlabCLI(LightningCLI):
             _check_callbacks(self.trainer.callbacks)  # type: ignore[attr-defined]
 
         # The training record
-        shapes = {name: shape for name, shape in self.shapes.items() if name in self.arguments}
+        shapes = {
+            name: shape for name, shape in self.shapes.items() if name in self.arguments
+        }
         config = record_of(self.resolved, shapes)
         if self.digests is not None:
             config = with_digests(config, self.digests)
@@ -193,7 +206,9 @@ class ActlabCLI(LightningCLI):
                 if action.dest in sections.SECTIONS:
                     # LightningCLI builds model and data by these actions
                     section: Any = action
-                    section.instantiate_classes = partial(self._seeded, section.instantiate_classes)
+                    section.instantiate_classes = partial(
+                        self._seeded, section.instantiate_classes
+                    )
 
         try:
             super().instantiate_classes()
@@ -241,7 +256,9 @@ class ActlabCLI(LightningCLI):
 class ConfigCLI(ActlabCLI):
     """`ActlabCLI` for a nested config, whose sections are parsed from a cache."""
 
-    def setup_parser(self, add_subcommands: bool, main_kwargs: Any, subparser_kwargs: Any) -> None:
+    def setup_parser(
+        self, add_subcommands: bool, main_kwargs: Any, subparser_kwargs: Any
+    ) -> None:
         """Create the parser of all sections, with links from the data for omitted shapes."""
         # A copy, because links change the parser, which all configs share.
         self.parser = copy.deepcopy(parser_of("trainer", *sections.SECTIONS))
@@ -262,7 +279,9 @@ def shape_for(
     shape = getattr(data, name, None)
     if shape is not None:
         return shape
-    if issubclass(model, Task) or arguments[name] is None:  # a task's default need not fit the data
+    if (
+        issubclass(model, Task) or arguments[name] is None
+    ):  # a task's default need not fit the data
         raise ActlabError(
             f"{type(data).__qualname__} has no {name}. Set model.{name} in the config."
         )
@@ -321,7 +340,9 @@ class Experiment(NamedTuple):
 
     def updates_per_epoch(self) -> int | None:
         """Prepare the data and return the number of training batches; None if it is unknown."""
-        return number_of_batches(self.training_loader(), self.trainer.limit_train_batches)
+        return number_of_batches(
+            self.training_loader(), self.trainer.limit_train_batches
+        )
 
 
 def number_of_batches(loader: Any, limit: int | float) -> int | None:
@@ -367,7 +388,9 @@ def data_of(config: Mapping[str, Any]) -> pl.LightningDataModule:
 
 
 def build(
-    config: Mapping[str, Any], digests: ContentsByText | None = None, **trainer_defaults: Any
+    config: Mapping[str, Any],
+    digests: ContentsByText | None = None,
+    **trainer_defaults: Any,
 ) -> Experiment:
     """Instantiate a complete LightningCLI config, as nested values, without running it.
 

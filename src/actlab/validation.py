@@ -21,7 +21,11 @@ Returned = TypeVar("Returned")
 Count = Annotated[int, Ge(1)]
 Whole = Annotated[int, Ge(0)]
 Shape = Annotated[Sequence[Count], MinLen(1)]
-_CONFIG: ConfigDict = {"strict": True, "arbitrary_types_allowed": True, "allow_inf_nan": False}
+_CONFIG: ConfigDict = {
+    "strict": True,
+    "arbitrary_types_allowed": True,
+    "allow_inf_nan": False,
+}
 
 
 def validated(function: Callable[P, Returned]) -> Callable[P, Returned]:
@@ -74,7 +78,9 @@ def validated_but(
             except ValidationError as error:
                 # Check again with Python's numbers and lists
                 plain_args: Any = [_plain(value) for value in args]
-                plain_kwargs: Any = {name: _plain(value) for name, value in kwargs.items()}
+                plain_kwargs: Any = {
+                    name: _plain(value) for name, value in kwargs.items()
+                }
                 try:
                     checker()(*plain_args, **plain_kwargs)
                 except ValidationError:
@@ -124,13 +130,17 @@ def _one_line(
     if kind.startswith("missing"):
         return ActlabError(f"{function_name}: {name} is missing")
     if kind.startswith("multiple"):
-        return ActlabError(f"{function_name}: {name} has two values. Remove one of them.")
+        return ActlabError(
+            f"{function_name}: {name} has two values. Remove one of them."
+        )
 
     # Wrong types and values, with all that the annotation allows
     descriptions = [_allowed(detail) for detail in details if detail["loc"][0] == place]
     allowed = alternatives(descriptions)
     value = args[place] if isinstance(place, int) else kwargs[name]
-    return ActlabError(f"{function_name}: {name}: expected {allowed}, got {short_repr(value)}")
+    return ActlabError(
+        f"{function_name}: {name}: expected {allowed}, got {short_repr(value)}"
+    )
 
 
 def _allowed(detail: Any) -> str:

@@ -81,10 +81,16 @@ def gaussian(x: Tensor) -> Tensor:
 
 
 register("identity", formula="x", source="control, P §4")(lambda: nn.Identity())
-register("relu", formula="max(0, x)", source="Nair & Hinton 2010; P §1")(lambda: nn.ReLU())
+register("relu", formula="max(0, x)", source="Nair & Hinton 2010; P §1")(
+    lambda: nn.ReLU()
+)
 
 
-@register("leaky_relu", formula="max(x, 0) + slope·min(x, 0)", source="Maas et al. 2013; E Fig. 1")
+@register(
+    "leaky_relu",
+    formula="max(x, 0) + slope·min(x, 0)",
+    source="Maas et al. 2013; E Fig. 1",
+)
 def leaky_relu(slope: float = 0.1) -> nn.Module:
     """Return a leaky ReLU.
 
@@ -97,10 +103,14 @@ def leaky_relu(slope: float = 0.1) -> nn.Module:
     return nn.LeakyReLU(slope)
 
 
-register("srelu", formula="max(−1, x)", source="E §3, Fig. 1")(lambda: nn.Threshold(-1.0, -1.0))
+register("srelu", formula="max(−1, x)", source="E §3, Fig. 1")(
+    lambda: nn.Threshold(-1.0, -1.0)
+)
 
 
-@register("prelu", formula="max(x, 0) + a·min(x, 0), a learnt", source="He et al. 2015 §2.1")
+@register(
+    "prelu", formula="max(x, 0) + a·min(x, 0), a learnt", source="He et al. 2015 §2.1"
+)
 def prelu(
     slope: float = 0.25, channels: int | None = None, per_channel: bool = False
 ) -> nn.Module | Callable[[int], nn.Module]:
@@ -123,7 +133,9 @@ def prelu(
     )
 
 
-@register("elu", formula="x if x > 0 else α(eˣ − 1)", source="Clevert et al. 2016; E §3")
+@register(
+    "elu", formula="x if x > 0 else α(eˣ − 1)", source="Clevert et al. 2016; E §3"
+)
 def elu(alpha: float = 1.0) -> nn.Module:
     """Return an exponential linear unit, which saturates at −α.
 
@@ -133,7 +145,9 @@ def elu(alpha: float = 1.0) -> nn.Module:
     return nn.ELU(alpha)
 
 
-register("silu", formula="x·σ(x)", source="P §2; Elfwing et al. 2017")(lambda: nn.SiLU())
+register("silu", formula="x·σ(x)", source="P §2; Elfwing et al. 2017")(
+    lambda: nn.SiLU()
+)
 
 
 @register("gelu", formula="x·Φ((x − μ)/σ)", source="Hendrycks & Gimpel 2016; P §2")
@@ -181,14 +195,19 @@ def gelu(
     if not learnt and (mu, sigma) == (0, 1):
         return nn.GELU()
     return per_channel_or_shared(
-        "gelu", lambda channels: GELU(mu, sigma, learnt, channels), channels, per_channel
+        "gelu",
+        lambda channels: GELU(mu, sigma, learnt, channels),
+        channels,
+        per_channel,
     )
 
 
 register("gelu_tanh", formula="½x(1 + tanh(√(2/π)(x + 0.044715x³)))", source="P §2")(
     lambda: nn.GELU(approximate="tanh")
 )
-register("gelu_sigmoid", formula="x·σ(1.702x)", source="P §2")(lambda: Elementwise(sigmoid_gelu))
+register("gelu_sigmoid", formula="x·σ(1.702x)", source="P §2")(
+    lambda: Elementwise(sigmoid_gelu)
+)
 # Tends to −1/π at −∞; asymptotic to ELU(α = 1/π), up to 1/π on the positive side
 register("cauchy_lu", formula="x·P(C ≤ x), C ~ Cauchy(0, 1)", source="P §5, Fig. 8")(
     lambda: Elementwise(gated, cdf="cauchy")
@@ -197,18 +216,20 @@ register("laplace_lu", formula="x·P(L ≤ x), L ~ Laplace(0, 1)", source="P §5
     lambda: Elementwise(gated, cdf="laplace")
 )
 register("tanh", formula="tanh(x)", source="classic")(lambda: nn.Tanh())
-register("sigmoid", formula="σ(x) = 1/(1 + e⁻ˣ)", source="classic")(lambda: nn.Sigmoid())
+register("sigmoid", formula="σ(x) = 1/(1 + e⁻ˣ)", source="classic")(
+    lambda: nn.Sigmoid()
+)
 register("relu_squared", formula="max(0, x)²", source="So et al. 2021 (Primer)")(
     lambda: Elementwise(squared_relu)
 )
 register("mish", formula="x·tanh(log(1 + eˣ))", source="Misra 2019")(lambda: nn.Mish())
-register("softplus", formula="log(1 + eˣ)", source="Dugas et al. 2001; Glorot et al. 2011")(
-    lambda: nn.Softplus()
-)
+register(
+    "softplus", formula="log(1 + eˣ)", source="Dugas et al. 2001; Glorot et al. 2011"
+)(lambda: nn.Softplus())
 # Without SIREN's frequency ω₀, a factor of the weights, which belongs to the network
 register("sine", formula="sin(x)", source="Sitzmann et al. 2020 §3 (SIREN)")(
     lambda: Elementwise(torch.sin)
 )
-register("gauss", formula="exp(−x²/2)", source="Ramasinghe & Lucey 2022 (Beyond Periodicity)")(
-    lambda: Elementwise(gaussian)
-)
+register(
+    "gauss", formula="exp(−x²/2)", source="Ramasinghe & Lucey 2022 (Beyond Periodicity)"
+)(lambda: Elementwise(gaussian))

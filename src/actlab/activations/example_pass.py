@@ -48,7 +48,9 @@ def is_named(function: str, kind: type[nn.Module]) -> bool:
 class _CallSearch(TorchFunctionMode):
     """Records calls of torch's functions that have the name of a class, outside its modules."""
 
-    def __init__(self, model: nn.Module, kind: type[nn.Module], sites: Iterable[str]) -> None:
+    def __init__(
+        self, model: nn.Module, kind: type[nn.Module], sites: Iterable[str]
+    ) -> None:
         super().__init__()
         self.kind = kind
         # Widths of the inputs of each site
@@ -68,7 +70,11 @@ class _CallSearch(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
     def enter(
-        self, path: str, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+        self,
+        path: str,
+        module: nn.Module,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
     ) -> None:
         """Note that a module's forward begins; a hook before it."""
         self.running.append((path, module))
@@ -84,7 +90,10 @@ class _CallSearch(TorchFunctionMode):
 
 
 def run(
-    model: nn.Module, kind: type[nn.Module], sites: Mapping[str, nn.Module], example: Any
+    model: nn.Module,
+    kind: type[nn.Module],
+    sites: Mapping[str, nn.Module],
+    example: Any,
 ) -> tuple[tuple[FunctionalCall, ...] | None, dict[str, set[int]]]:
     """Return the functional calls in a pass of the example, and the widths of sites' inputs."""
     search = _CallSearch(model, kind, sites)
@@ -148,7 +157,9 @@ def _cloned(values: Any) -> Any:
     return tree_map_only(Tensor, torch.clone, values)
 
 
-def check_in_place(model: nn.Module, sites: Mapping[str, nn.Module], example: Any) -> bool:
+def check_in_place(
+    model: nn.Module, sites: Mapping[str, nn.Module], example: Any
+) -> bool:
     """Reject sites that change their input in place if the model also reads this input elsewhere.
 
     A new activation does not change its input, so the model would compute something else. Returns
@@ -158,7 +169,9 @@ def check_in_place(model: nn.Module, sites: Mapping[str, nn.Module], example: An
     def outputs(isolated: Iterable[str]) -> list[Tensor]:
         """Return the output tensors if the isolated sites get copies of their inputs."""
         with ExitStack() as hooks:
-            for path in sites:  # a layer with hooks uses no fused kernel, so all sites have one
+            for path in (
+                sites
+            ):  # a layer with hooks uses no fused kernel, so all sites have one
                 hook = _with_copies if path in isolated else _without_copies
                 site = model.get_submodule(path)
                 handle = site.register_forward_pre_hook(hook, with_kwargs=True)
@@ -169,7 +182,9 @@ def check_in_place(model: nn.Module, sites: Mapping[str, nn.Module], example: An
     def is_read(isolated: Iterable[str]) -> bool:
         """Whether an output changes because it is computed from the unchanged inputs of sites."""
         pairs = zip(expected, outputs(isolated), strict=True)
-        return not all(torch.allclose(before, after, equal_nan=True) for before, after in pairs)
+        return not all(
+            torch.allclose(before, after, equal_nan=True) for before, after in pairs
+        )
 
     # Isolate all sites, then each alone, to name the ones whose input is read.
     with _as_twins(model, sites, sites):

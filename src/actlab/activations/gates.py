@@ -72,8 +72,8 @@ def widened(x: Tensor) -> Tensor:
     return _bounded_above(_bounded_below(x))
 
 
-# torch's backward pass of `clamp` is a slow ``where``, while `threshold` and `hardtanh` have fast
-# ones in a single pass over memory.
+# torch's backward pass of `clamp` is a slow ``where``, while `threshold` and `hardtanh`
+# have fast ones in a single pass over memory.
 def _bounded_below(x: Tensor) -> Tensor:
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     # Values at most ``least``, −∞ among them, become ``least``; nan stays nan
@@ -109,7 +109,9 @@ def _gate_of(name: str, x: Tensor, mu: float = 0.0, sigma: float = 1.0) -> Tenso
     return gate(x, lambda finite: cdf((finite - mu) / sigma))
 
 
-GATES: dict[str, Callable[..., Tensor]] = {name: partial(_gate_of, name) for name in CDFS}
+GATES: dict[str, Callable[..., Tensor]] = {
+    name: partial(_gate_of, name) for name in CDFS
+}
 """Functions (x, μ, σ) → x·P(X ≤ (x − μ)/σ) by the name of X's distribution.
 
 σ > 0; elementwise, any shape.

@@ -23,7 +23,11 @@ class GELU(nn.Module):
     stochastic = False
 
     def __init__(
-        self, mu: float, sigma: float, learnable: tuple[str, ...] = (), channels: int = 1
+        self,
+        mu: float,
+        sigma: float,
+        learnable: tuple[str, ...] = (),
+        channels: int = 1,
     ) -> None:
         super().__init__()
         if not sigma > 0:
@@ -69,8 +73,13 @@ class GELU(nn.Module):
         mu = self._value("mu", x)
         log_sigma = self._value("log_sigma", x)
 
-        # Multiply by 1/σ: the gradient of a quotient would be 0·∞ where (x − μ)/σ overflows.
-        precision = math.exp(-log_sigma) if isinstance(log_sigma, float) else torch.exp(-log_sigma)
+        # Multiply by 1/σ: the gradient of a quotient would be 0·∞ where (x − μ)/σ
+        # overflows.
+        precision = (
+            math.exp(-log_sigma)
+            if isinstance(log_sigma, float)
+            else torch.exp(-log_sigma)
+        )
         return gate(x, lambda finite: normal_cdf((finite - mu) * precision))
 
     def extra_repr(self) -> str:
@@ -80,7 +89,10 @@ class GELU(nn.Module):
 
 
 def per_channel_or_shared(
-    name: str, build: Callable[[int], nn.Module], channels: int | None, per_channel: bool
+    name: str,
+    build: Callable[[int], nn.Module],
+    channels: int | None,
+    per_channel: bool,
 ) -> nn.Module | Callable[[int], nn.Module]:
     """Return the module of an activation for ``channels``, or a function of the number of channels.
 

@@ -77,7 +77,9 @@ class Function(nn.Module):
         params: keyword arguments of each call.
     """
 
-    def __init__(self, function: Callable[..., Tensor], params: Mapping[str, Any]) -> None:
+    def __init__(
+        self, function: Callable[..., Tensor], params: Mapping[str, Any]
+    ) -> None:
         super().__init__()
         self.function = function
         self.params = dict(params)
@@ -114,7 +116,11 @@ def resolve(spec: Spec) -> Any:
     try:
         return reduce(getattr, spec.name.split("."), module)
     except AttributeError:
-        public = {name: value for name, value in vars(module).items() if not name.startswith("_")}
+        public = {
+            name: value
+            for name, value in vars(module).items()
+            if not name.startswith("_")
+        }
         callables = [name for name, value in public.items() if callable(value)]
         raise unknown(f"name in {spec.source}", spec.name, callables) from None
 
@@ -125,7 +131,9 @@ def _import_module(source: str) -> types.ModuleType:
             return importlib.import_module(source)
     except Exception as error:  # a third-party module may raise anything on import
         remedy = "Install it, or use ./file.py:Name for your own file."
-        raise ActlabError(f"cannot import {source!r}: {described(error)}. {remedy}") from error
+        raise ActlabError(
+            f"cannot import {source!r}: {described(error)}. {remedy}"
+        ) from error
 
 
 def _import_file(path: Path) -> types.ModuleType:
@@ -182,7 +190,9 @@ def builder(spec: Spec, target: Any) -> Builder:
             f"{type(target).__name__}, which layers cannot share. Use its class, or a function "
             "that returns a new instance."
         )
-    is_class = isinstance(target, type) and not issubclass(target, torch.autograd.Function)
+    is_class = isinstance(target, type) and not issubclass(
+        target, torch.autograd.Function
+    )
     # Layers need modules, which other classes do not make
     if not callable(target) or (is_class and not issubclass(target, nn.Module)):
         description = "another class" if is_class else type(target).__name__
@@ -205,7 +215,8 @@ def builder(spec: Spec, target: Any) -> Builder:
     widths = [name for name in missing if name in WIDTHS]
     unset = [name for name in missing if name not in WIDTHS]
 
-    # The only missing parameter of a function is its input, unless its type says otherwise.
+    # The only missing parameter of a function is its input, unless its type says
+    # otherwise.
     inputs = unset or widths
     has_input = len(inputs) == 1 and hints.get(inputs[0]) not in (bool, int, float, str)
     if not missing:

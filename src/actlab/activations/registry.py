@@ -134,12 +134,19 @@ def entry(name: str) -> Entry:
         return _ENTRIES[name]
 
     # Suggest the spelling of torch's class, or the general form.
-    torch_names = {kind.lower(): f"torch.nn:{kind}" for kind in nn.modules.activation.__all__}
+    torch_names = {
+        kind.lower(): f"torch.nn:{kind}" for kind in nn.modules.activation.__all__
+    }
     spelling = name.lower().replace("_", "")
     example = torch_names.get(spelling, "package.module:Name or ./file.py:Name")
     remedy = f"You can also use an importable name: {example}."
     raise unknown(
-        "activation", name, _ENTRIES, remedy, synonyms=_SYNONYMS, command="actlab activations"
+        "activation",
+        name,
+        _ENTRIES,
+        remedy,
+        synonyms=_SYNONYMS,
+        command="actlab activations",
     )
 
 
@@ -309,7 +316,9 @@ def has_surrogate_gradient(module: nn.Module) -> bool:
     >>> has_surrogate_gradient(create("gelu"))
     False
     """
-    return any(declared(part, "surrogate_gradient") is True for part in module.modules())
+    return any(
+        declared(part, "surrogate_gradient") is True for part in module.modules()
+    )
 
 
 def is_stochastic(module: nn.Module) -> bool:

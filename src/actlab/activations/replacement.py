@@ -26,7 +26,9 @@ from actlab.storage.spec import Activation, Spec
 from actlab.validation import validated
 
 _TRANSFORMERS = nn.TransformerEncoderLayer, nn.TransformerDecoderLayer
-_TORCH_CLASSES = tuple(getattr(torch_activations, name) for name in torch_activations.__all__)
+_TORCH_CLASSES = tuple(
+    getattr(torch_activations, name) for name in torch_activations.__all__
+)
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,9 @@ def replace(
     GELU(approximate='none')
     """
     for part in model.modules():
-        if any(isinstance(value, Stream | MemberStream) for value in vars(part).values()):
+        if any(
+            isinstance(value, Stream | MemberStream) for value in vars(part).values()
+        ):
             raise ActlabError(
                 "this model is a task of actlab or part of a task, whose random numbers depend on "
                 "its activations. Set model.activation in its config instead."
@@ -115,12 +119,15 @@ def replace(
         return _replaced(model, old, new, example)
 
 
-def _replaced(model: nn.Module, old: Activation, new: Activation, example: Any) -> Replacement:
+def _replaced(
+    model: nn.Module, old: Activation, new: Activation, example: Any
+) -> Replacement:
     """Replace the old activation in a model that holds it only as modules.
 
     `_functions_as_modules` has made modules of the functions of torch's transformer layers.
     """
-    # Find the old activation, and its functional calls, which the error of no match names.
+    # Find the old activation, and its functional calls, which the error of no match
+    # names.
     kind, matches = _matcher(old)
     sites = dict(_outermost(model, matches))
     calls: tuple[FunctionalCall, ...] | None = None
@@ -135,8 +142,11 @@ def _replaced(model: nn.Module, old: Activation, new: Activation, example: Any) 
             f"the model is itself a {kind.__name__}. Use actlab.create(NAME) instead."
         )
 
-    # False also for a model without output tensors, in which a change of inputs cannot be seen.
-    is_checked = example is not None and example_pass.check_in_place(model, sites, example)
+    # False also for a model without output tensors, in which a change of inputs cannot
+    # be seen.
+    is_checked = example is not None and example_pass.check_in_place(
+        model, sites, example
+    )
 
     # Build all new modules before the model is changed.
     modules = {}
@@ -238,8 +248,14 @@ def _matcher(old: Activation) -> tuple[type[nn.Module], Callable[[nn.Module], bo
     if spec.params or not is_registered or not entry(spec.name).parameters:
         return kind, partial(_is_equal, reference)
 
-    # A name stands for all settings of its class, except settings that have another name.
-    return kind, lambda module: type(module) is kind and not _has_another_name(module, spec.name)
+    # A name stands for all settings of its class, except settings that have another
+    # name.
+    return (
+        kind,
+        lambda module: (
+            type(module) is kind and not _has_another_name(module, spec.name)
+        ),
+    )
 
 
 def _has_another_name(module: nn.Module, name: str) -> bool:
@@ -321,7 +337,11 @@ def _outermost(
 
 
 def _built_for(
-    model: nn.Module, path: str, old: nn.Module, new: Activation, widths: set[int] | None
+    model: nn.Module,
+    path: str,
+    old: nn.Module,
+    new: Activation,
+    widths: set[int] | None,
 ) -> nn.Module:
     """Return a fresh activation for a site; without an example its inputs' ``widths`` are None."""
     # Build it for the site's width, if the example determines one.
@@ -405,7 +425,9 @@ def _no_match(
 
     # The model has other activations.
     activations = [module for module in model.modules() if _is_activation(module)]
-    texts = [f"{type(module).__name__}({module.extra_repr()})" for module in activations]
+    texts = [
+        f"{type(module).__name__}({module.extra_repr()})" for module in activations
+    ]
     counted = [f"{text} × {number}" for text, number in Counter(texts).items()]
     listed = ", ".join(counted) or "none"
     hint = ""

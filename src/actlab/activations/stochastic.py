@@ -25,14 +25,16 @@ from actlab.random.streams import Uniform
 Distribution = Literal["normal", "logistic", "laplace", "cauchy"]
 
 
-# Probabilities are computed outside `Uniform.draw`: compiled, they would be rounded differently.
+# Probabilities are computed outside `Uniform.draw`: compiled, they would be rounded
+# differently.
 def _soi_probability(x: Tensor, cdf: str, mu: float, sigma: float) -> Tensor:
     """Return F((x − μ)/σ)."""
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     if cdf != "normal":
         return CDFS[cdf]((wide - mu) / sigma)
 
-    # ½ + ½·erf costs a quarter of erfc, and rounds the left tail as the uniform numbers do.
+    # ½ + ½·erf costs a quarter of erfc, and rounds the left tail as the uniform numbers
+    # do.
     centred = wide - mu if mu else wide
     z = centred.mul(1 / (sigma * math.sqrt(2)))
     return z.erf_().mul_(0.5).add_(0.5)
@@ -43,19 +45,24 @@ def _standout_probability(x: Tensor, alpha: float, beta: float) -> Tensor:
     return torch.sigmoid(alpha * widened(x) + beta)
 
 
-def _rrelu(source: Source | None, x: Tensor, lower: float, upper: float) -> tuple[Tensor, Tensor]:
+def _rrelu(
+    source: Source | None, x: Tensor, lower: float, upper: float
+) -> tuple[Tensor, Tensor]:
     """Return x·a and a, which is from U(lower, upper) for negative elements and else 1."""
     slopes = uniform(source, x).mul_(upper - lower).add_(lower)
-    is_negative = x.sign().neg_().relu_().to(slopes.dtype)  # 0 or 1, for which lerp is exact
+    # 0 or 1, for which lerp is exact.
+    is_negative = x.sign().neg_().relu_().to(slopes.dtype)
     a = torch.lerp(slopes.new_ones(()), slopes, is_negative)
     a = a.to(x.dtype)
     return x * a, a
 
 
-def _apply_mask(source: Source | None, x: Tensor, probability: Tensor) -> tuple[Tensor, Tensor]:
+def _apply_mask(
+    source: Source | None, x: Tensor, probability: Tensor
+) -> tuple[Tensor, Tensor]:
     """Return x·m, with 0 for a masked −∞, and m ~ Bernoulli(``probability``) as int8."""
-    # A product is fastest on the CPU: ``torch.where`` costs 20 times as much, and a mask of bools
-    # instead of floats five times.
+    # A product is fastest on the CPU: ``torch.where`` costs 20 times as much, and a
+    # mask of bools instead of floats five times.
     m = (uniform(source, x) < probability).to(x.dtype)
     finite = x.clamp_min(torch.finfo(x.dtype).min)
     return finite.mul_(m), m.to(torch.int8)
@@ -76,7 +83,8 @@ class _Masked(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, masked: Tensor, m: Tensor) -> Tensor:
-        # torch.compile and torch.func do not support dirty outputs, such as an input itself.
+        # torch.compile and torch.func do not support dirty outputs, such as an input
+        # itself.
         if torch.compiler.is_compiling():
             return masked.clone()
         if torch._C._functorch.is_functorch_wrapped_tensor(masked):
@@ -84,7 +92,9 @@ class _Masked(torch.autograd.Function):
         return masked
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+    def setup_context(
+        ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor
+    ) -> None:
         _, masked, m = inputs
         if output is masked:
             ctx.mark_dirty(output)
@@ -131,10 +141,14 @@ class SOI(nn.Module):
 
     elementwise = True
 
-    def __init__(self, cdf: Distribution = "normal", mu: float = 0.0, sigma: float = 1.0) -> None:
+    def __init__(
+        self, cdf: Distribution = "normal", mu: float = 0.0, sigma: float = 1.0
+    ) -> None:
         super().__init__()
         if not sigma > 0:
-            raise ActlabError(f"parameter 'sigma' of soi: expected a positive number, got {sigma}")
+            raise ActlabError(
+                f"parameter 'sigma' of soi: expected a positive number, got {sigma}"
+            )
         self.cdf = cdf
         self.mu = mu
         self.sigma = sigma
@@ -178,7 +192,9 @@ class AdaptiveDropout(nn.Module):
     tensor([0.0000, 0.5000])
     """
 
-    def __init__(self, activation: Any = "relu", alpha: float = 1.0, beta: float = 0.0) -> None:
+    def __init__(
+        self, activation: Any = "relu", alpha: float = 1.0, beta: float = 0.0
+    ) -> None:
         super().__init__()
         self.activation = create(activation)
         self.alpha = alpha

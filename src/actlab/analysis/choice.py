@@ -29,8 +29,8 @@ class Choice(NamedTuple):
     # Share of resamples of the seeds that select the same setting; None for one seed
     again: float | None
 
-    # Its median over fresh seeds of a later stage; else its mean median over the seeds that
-    # resamples lack
+    # Its median over fresh seeds of a later stage; else its mean median over the seeds
+    # that resamples lack
     elsewhere: float | None
 
     @property
@@ -67,7 +67,8 @@ def choice(values: Array, mode: str) -> Choice:
     selected = medians.argmin(0)
     again = float(weights[selected == best].sum())
 
-    # Evaluate each selection on the seeds that its resample lacks, shape [resamples, seeds].
+    # Evaluate each selection on the seeds that its resample lacks, shape [resamples,
+    # seeds].
     lacking = ~(drawn[:, :, None] == np.arange(seeds)).any(1)
     partial = lacking.any(1)
     outside = np.where(lacking[partial], values[selected[partial]], np.nan)

@@ -26,7 +26,9 @@ _AT = {
     "selected": "at selection",
 }
 _BEST_OF = re.compile(r"best (?P<metric>\S+)")
-AGGREGATE = re.compile(r"mean(?: (?P<first>\d+)-(?P<last>\d+))?|below (?P<level>\d+(?:\.\d+)?)")
+AGGREGATE = re.compile(
+    r"mean(?: (?P<first>\d+)-(?P<last>\d+))?|below (?P<level>\d+(?:\.\d+)?)"
+)
 SUMMED = ("last", "best", "best_epoch")  # values contained in the summary of a series
 _RELATIVE = re.compile(r"(\d+(?:\.\d+)?) ?%")
 
@@ -54,9 +56,11 @@ class Column:
     metric: str  # ``split/metric``, or ``probe/split/metric``
     at: str | int | float = "last"
     percent: bool = False  # whether to print percent; values stay fractions
-    # ``min`` or ``max`` is good; "" in a column that needs no direction, if it is unknown
+    # ``min`` or ``max`` is good; "" in a column that needs no direction, if it is
+    # unknown
     mode: str = "min"
-    condition: str = ""  # such as ``noise=0.5``; empty for values measured without a condition
+    # Such as ``noise=0.5``; empty for values measured without a condition.
+    condition: str = ""
     # Whether it may rank activations across studies; a table's first such column does
     ranked: bool = True
     # Value of random guessing, such as an error of 0.9 with ten classes, if known
@@ -68,7 +72,8 @@ class Column:
     relative: bool = False  # whether the margin is a fraction of the reference's median
     # ``train``, ``val`` or ``test``, which logged the metric, in runs that recorded it
     loop: str = ""
-    scale: str = ""  # ``log``: compared by ratios; ``decibels``: divided as mean squared errors
+    # ``log``: compared by ratios; ``decibels``: divided as mean squared errors.
+    scale: str = ""
 
     @property
     def name(self) -> str:
@@ -250,7 +255,9 @@ class Column:
             return by / value
         return value / by
 
-    def ranked_as(self, values: Iterable[float], samples: int | None = None) -> list[float]:
+    def ranked_as(
+        self, values: Iterable[float], samples: int | None = None
+    ) -> list[float]:
         """Return the values with `worst` for runs that failed, which tie behind all other runs."""
         ranked = []
         for value in values:
@@ -335,7 +342,9 @@ def columns_of(study: Study) -> list[Column]:
     return [column(entry, study) for entry in study.table]
 
 
-def learnt(conditions: Mapping[str, Iterable[str]], planned: list[Column]) -> list[Column]:
+def learnt(
+    conditions: Mapping[str, Iterable[str]], planned: list[Column]
+) -> list[Column]:
     """Return a column for each layer of the learnt parameters that ``planned`` columns lack."""
     planned_keys = {column.key for column in planned}
     columns = []
@@ -370,14 +379,17 @@ def primary(study: Study, planned: list[Column]) -> Column | None:
             return column
 
     remedy = "Set 'primary' to the metric, at and condition of a ranked column."
-    raise unknown("primary column", stated.key, [column.key for column in ranked], remedy)
+    raise unknown(
+        "primary column", stated.key, [column.key for column in ranked], remedy
+    )
 
 
 def undirected(study: Study, columns: list[Column]) -> list[str]:
     """Return the metrics whose direction is unknown but needed, to rank or to select."""
     metrics: dict[str, None] = {}
 
-    # Ranks and best values need a direction, in columns and in the columns that they watch.
+    # Ranks and best values need a direction, in columns and in the columns that they
+    # watch.
     watched_columns = filter(None, [watched(column, study) for column in columns])
     for column in [*columns, *watched_columns]:
         directed = column.ranked or column.at in ("best", "best_epoch")
@@ -401,7 +413,9 @@ def column(entry: Mapping[str, Any], study: Study) -> Column:
         ActlabError: if the margin is invalid, or if a learnt parameter is ranked.
     """
     metric = entry["metric"]
-    margin, relative = _margin(entry.get("margin"), metric, is_ratio=entry.get("scale") == "log")
+    margin, relative = _margin(
+        entry.get("margin"), metric, is_ratio=entry.get("scale") == "log"
+    )
 
     optional = ("percent", "condition", "ranked", "chance", "samples", "scale")
     stated = {key: entry[key] for key in optional if entry.get(key) is not None}
@@ -419,7 +433,9 @@ def column(entry: Mapping[str, Any], study: Study) -> Column:
         return column
     if stated.get("ranked"):
         reason = "a learnt parameter is neither good nor bad"
-        raise ActlabError(f"column {column.key} cannot be ranked: {reason}. Leave 'ranked' out")
+        raise ActlabError(
+            f"column {column.key} cannot be ranked: {reason}. Leave 'ranked' out"
+        )
     return replace(column, ranked=False)
 
 
@@ -433,7 +449,11 @@ def _margin(stated: Any, metric: str, is_ratio: bool) -> tuple[float | None, boo
     percentage = _RELATIVE.fullmatch(str(stated))
     if percentage:
         number = float(percentage[1]) / 100
-    if isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number < math.inf:
+    if (
+        isinstance(number, bool)
+        or not isinstance(number, int | float)
+        or not 0 < number < math.inf
+    ):
         raise ActlabError(
             f"margin of {metric}: expected a number above 0, or a percentage such as '5 %', got "
             f"{stated!r}"

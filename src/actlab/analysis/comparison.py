@@ -30,7 +30,14 @@ from actlab.analysis.statistics import (
     median_interval,
     runs_needed,
 )
-from actlab.analysis.study_table import FAMILIES, Cell, Correction, Family, Row, StudyTable
+from actlab.analysis.study_table import (
+    FAMILIES,
+    Cell,
+    Correction,
+    Family,
+    Row,
+    StudyTable,
+)
 from actlab.config.labels import in_full
 from actlab.config.values import same, shareable
 from actlab.errors.messages import unknown
@@ -47,7 +54,8 @@ class _TableColumn:
     column: Column
     samples: int | None  # number of samples of a share
     is_primary: bool
-    is_extra: bool  # whether it is a learnt parameter that the study's file does not list
+    # Whether it is a learnt parameter that the study's file does not list.
+    is_extra: bool
 
 
 def table_of(results: Results) -> StudyTable:
@@ -59,7 +67,9 @@ def table_of(results: Results) -> StudyTable:
     summary = verdict.lines(table, results)
     learnt = parameters.lines(results)
     remarks = notes.remarks(table, results)
-    return replace(table, summary=tuple(summary), parameters=tuple(learnt), remarks=tuple(remarks))
+    return replace(
+        table, summary=tuple(summary), parameters=tuple(learnt), remarks=tuple(remarks)
+    )
 
 
 def _without_sentences(results: Results) -> StudyTable:
@@ -139,7 +149,9 @@ def _rows(results: Results) -> list[Row]:
             references.setdefault(row.point.without([study.compare]), row)
 
     # If there are activations of the user, only these answer the study's question.
-    user_flags = [study.is_own(study.compare, row.point.get(study.compare)) for row in rows]
+    user_flags = [
+        study.is_own(study.compare, row.point.get(study.compare)) for row in rows
+    ]
     has_user = any(user_flags)
 
     # Compare each group with its reference.
@@ -169,7 +181,10 @@ def _table_columns(results: Results) -> list[_TableColumn]:
 
 
 def _row(
-    results: Results, group: Group, columns: Sequence[_TableColumn], timed: Sequence[Timed]
+    results: Results,
+    group: Group,
+    columns: Sequence[_TableColumn],
+    timed: Sequence[Timed],
 ) -> Row:
     """Return the row of a group at its selected setting, which is not compared with another."""
     study = results.study
@@ -237,7 +252,12 @@ def _cell(
         error = samples.error_of(results, column, setting, middle, number)
 
     # The margin in the unit of the values follows from the reference.
-    stated = {**vars(column), "percent": column.in_percent, "samples": number, "margin": None}
+    stated = {
+        **vars(column),
+        "percent": column.in_percent,
+        "samples": number,
+        "margin": None,
+    }
     cell = Cell(
         **stated,
         n=len(values),
@@ -261,7 +281,11 @@ def _cell(
 
 
 def _compared_row(
-    study: Study, columns: Sequence[_TableColumn], row: Row, reference: Row, answers: bool
+    study: Study,
+    columns: Sequence[_TableColumn],
+    row: Row,
+    reference: Row,
+    answers: bool,
 ) -> Row:
     """Return a row compared with the row of the reference.
 
@@ -282,7 +306,9 @@ def _compared_row(
     # Compare each cell.
     tried = max(row.settings, reference.settings)
     cells = []
-    for table_column, cell, other_cell in zip(columns, row.columns, reference.columns, strict=True):
+    for table_column, cell, other_cell in zip(
+        columns, row.columns, reference.columns, strict=True
+    ):
         biased = _is_biased(study, table_column.column, tried)
         cell = _compared(table_column.column, cell, other_cell, biased)
 
@@ -293,7 +319,9 @@ def _compared_row(
                 family = "primary"
             cell = replace(cell, family=family)
         cells.append(cell)
-    return replace(row, reference_settings=reference.settings, cost=cost, columns=tuple(cells))
+    return replace(
+        row, reference_settings=reference.settings, cost=cost, columns=tuple(cells)
+    )
 
 
 def _compared(column: Column, cell: Cell, reference: Cell, biased: bool) -> Cell:
@@ -378,8 +406,8 @@ def _is_biased(study: Study, column: Column, tried: int) -> bool:
     if column.at == "best" and column.split == "test":
         return True
 
-    # Validation selected a setting, unless an earlier stage did on other seeds. This biases each
-    # metric of validation, not only the one that selected.
+    # Validation selected a setting, unless an earlier stage did on other seeds. This
+    # biases each metric of validation, not only the one that selected.
     is_fresh = bool(study.chosen_on) and study.chosen_on.isdisjoint(study.seeds)
     return tried > 1 and not is_fresh and column.split == "val"
 
@@ -406,7 +434,9 @@ def _corrected(rows: Sequence[Row], looks: int) -> tuple[Row, ...]:
         ps = holm([cell.p_equivalent for cell in with_margin])
         for cell, p in zip(with_margin, ps, strict=True):
             tested = corrected[id(cell)]
-            corrected[id(cell)] = replace(tested, p_equivalent_holm=_after_looks(p, looks))
+            corrected[id(cell)] = replace(
+                tested, p_equivalent_holm=_after_looks(p, looks)
+            )
 
     # Put the cells into their rows.
     corrected_rows = []
@@ -456,7 +486,9 @@ def too_few_seeds(results: Results) -> str:
         correction = table.correction(family)
         fewest = runs_needed(correction.strictness())
         if correction.comparisons and len(study.seeds) < fewest:
-            required[f"from {fewest} seeds on for {correction.text()} ({family})"] = fewest
+            required[f"from {fewest} seeds on for {correction.text()} ({family})"] = (
+                fewest
+            )
     if not required:
         return ""
 

@@ -39,17 +39,22 @@ def of_setting(costs: Sequence[Timed], group: Group, setting: Setting) -> Timed 
     return None
 
 
-def relative(cost: Mapping[str, Any], reference: Mapping[str, Any] | None) -> Mapping[str, Any]:
+def relative(
+    cost: Mapping[str, Any], reference: Mapping[str, Any] | None
+) -> Mapping[str, Any]:
     """Return a cost, with its ratios to the cost of the reference."""
     if reference is None:
         return cost
     ratios: dict[str, Any] = {
-        "relative_to_reference": cost["seconds_per_update"] / reference["seconds_per_update"],
+        "relative_to_reference": cost["seconds_per_update"]
+        / reference["seconds_per_update"],
         "bytes_relative": cost["bytes_kept"] / reference["bytes_kept"],
     }
 
     # The reference itself has no ratios in parts.
     if cost is not reference:
-        parts = zip(cost["seconds_in_parts"], reference["seconds_in_parts"], strict=False)
+        parts = zip(
+            cost["seconds_in_parts"], reference["seconds_in_parts"], strict=False
+        )
         ratios["relative_in_parts"] = [seconds / base for seconds, base in parts]
     return {**cost, **ratios}

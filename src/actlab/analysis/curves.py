@@ -32,7 +32,8 @@ class Curve:
     x: Array
     band: Band
     n: int  # number of runs
-    # Whether it ends before the last position of some runs, because another run ended earlier
+    # Whether it ends before the last position of some runs, because another run ended
+    # earlier
     cut: bool = False
     # Whether the band ends at medians of the lowest and of the highest channel
     over_channels: bool = False
@@ -102,7 +103,9 @@ def _at_epochs(results: Results, run: Run, column: Column, epochs: Array) -> Arr
     series = results.series_of(run, column)
     if series:
         positions = np.searchsorted(epochs, series.epochs)
-        values[positions] = np.where(np.isnan(series.values), column.worst, series.values)
+        values[positions] = np.where(
+            np.isnan(series.values), column.worst, series.values
+        )
 
     # A run that diverged has the worst value from then on, maybe from the start.
     if _is_worst(results, run, column):
@@ -120,7 +123,11 @@ def _is_worst(results: Results, run: Run, column: Column) -> bool:
 
 
 def over_conditions(
-    results: Results, group: Group, column: Column, key: str, fixed: Mapping[str, Any] = {}
+    results: Results,
+    group: Group,
+    column: Column,
+    key: str,
+    fixed: Mapping[str, Any] = {},
 ) -> Curve | None:
     """Return the curve of a metric over the number after ``key=`` in its conditions.
 
@@ -137,7 +144,9 @@ def over_conditions(
     if not drawn or column.metric not in results.metrics.conditions:
         return None
     conditions = along(results.metrics.conditions[column.metric], key, column.condition)
-    columns = [replace(column, condition=condition) for condition in conditions.values()]
+    columns = [
+        replace(column, condition=condition) for condition in conditions.values()
+    ]
 
     # Leave out runs without any value.
     lines = []

@@ -102,9 +102,9 @@ class Flips:
         flipped = self.flipped - shift * self.sizes
         tie = FLOATS * self.n * max(1.0, abs(shift))
 
-        # A pattern is extreme if its sum B - A is at least as far as the observed sum A + B.
-        # Two-sided: |B - A| >= |A + B| where A and B have opposite signs, or one is 0.
-        # Above: B - A >= A + B where A <= 0. Below: B - A <= A + B where A >= 0.
+        # A pattern is extreme if its sum B - A is at least as far as the observed sum A
+        # + B. Two-sided: |B - A| >= |A + B| where A and B have opposite signs, or one
+        # is 0. Above: B - A >= A + B where A <= 0. Below: B - A <= A + B where A >= 0.
         if side == "both":
             unflipped = self.total - shift * self.n - flipped
             extreme = np.minimum(flipped, unflipped) <= tie
@@ -150,7 +150,9 @@ class Flips:
         return self.scale * float(end)
 
 
-@lru_cache(maxsize=1)  # `equivalent` follows on the same differences; of 20 pairs they take 16 MB
+@lru_cache(
+    maxsize=1
+)  # `equivalent` follows on the same differences; of 20 pairs they take 16 MB
 def _subsets(differences: tuple[float, ...]) -> tuple[Array, Array]:
     """Return the sum of each subset of the differences, and its size."""
     n = len(differences)
@@ -178,18 +180,23 @@ def _drawn_subsets(n: int) -> npt.NDArray[np.bool_]:
 class Difference(NamedTuple):
     """The paired differences from the reference; a field without a value is None."""
 
-    mean: float | None = None  # over the pairs in which both runs are finite; None without any
-    # Ends of the interval of the mean, `Flips.interval`; None with fewer than `FEWEST` pairs
+    # The mean over pairs in which both runs are finite; None without any.
+    mean: float | None = None
+    # Ends of the interval of the mean, `Flips.interval`; None with fewer than `FEWEST`
+    # pairs
     low: float | None = None
     high: float | None = None
     # Infinite if most differences are; None between minus and plus infinity
     median: float | None = None
     p: float | None = None  # two-sided sign-flip test
     sd: float | None = None  # sample standard deviation; None with fewer than two pairs
-    correlation: float | None = None  # of the paired values; None if one side does not vary
+    # The correlation of the paired values; None if one side does not vary.
+    correlation: float | None = None
 
 
-def paired_difference(a: Sequence[float], b: Sequence[float], *, test: bool = True) -> Difference:
+def paired_difference(
+    a: Sequence[float], b: Sequence[float], *, test: bool = True
+) -> Difference:
     """Return mean, median and spread of ``a - b``, with p-value and interval of the mean.
 
     If a run failed, the mean is taken over the pairs in which both are finite, and nothing is
@@ -295,15 +302,17 @@ def better(
         extreme += 1
         count += 1
 
-    # On the logit scale the interval stays within 0 and 1. A side that wins every time has no
-    # logit, so it loses half a win.
+    # On the logit scale the interval stays within 0 and 1. A side that wins every time
+    # has no logit, so it loses half a win.
     half_win = 1 / (2 * n * m)
     inside = min(max(probability, half_win), 1 - half_win)
     centre = math.log(inside / (1 - inside))
     half_width = _NORMAL * float(error) / (inside * (1 - inside))
     low = _from_logit(centre - half_width)
     high = _from_logit(centre + half_width)
-    return Superiority(probability, min(low, probability), max(high, probability), extreme / count)
+    return Superiority(
+        probability, min(low, probability), max(high, probability), extreme / count
+    )
 
 
 def _from_logit(logit: float) -> float:
@@ -343,7 +352,9 @@ def _shares(splits: npt.ArrayLike, pair_wins: Array) -> tuple[Array, Array]:
     squares_of_b = squares.sum(1) - squares_of_a
 
     # Add the variances of the two parts.
-    variance = _variance(wins_of_a, squares_of_a, n, m) + _variance(wins_of_b, squares_of_b, m, n)
+    variance = _variance(wins_of_a, squares_of_a, n, m) + _variance(
+        wins_of_b, squares_of_b, m, n
+    )
     error = np.sqrt(np.maximum(variance, 0))
     return wins_of_a / (n * m), np.maximum(error, 1 / (2 * n * m))
 
@@ -360,7 +371,8 @@ def _splits(n: int, m: int) -> npt.NDArray[np.float32]:
         order = np.random.default_rng(0).random((_SPLITS, n + m)).argsort(1)
         members = order[:, :n]
     elif n == m:
-        # A split and its mirror image lie equally far from ½, so the first value stays in part A.
+        # A split and its mirror image lie equally far from ½, so the first value stays
+        # in part A.
         smaller = itertools.combinations(range(1, n + m), n - 1)
         members = np.array([(0, *combination) for combination in smaller])
     else:

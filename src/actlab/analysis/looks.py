@@ -22,7 +22,13 @@ from actlab.studies.plan import Study
 from actlab.studies.study_folder import StudyFolder
 
 FILE = "looks.json"
-FINAL = ("better", "worse", "equivalent", "undecided")  # outcomes that wait for no more runs
+# Outcomes that wait for no more runs.
+FINAL = (
+    "better",
+    "worse",
+    "equivalent",
+    "undecided",
+)
 _SEED = re.compile(r"-seed(\d+)-[^-]*$")  # in the name of a run
 _REMEDY = "delete it; verdicts are then not corrected for earlier looks"
 
@@ -54,7 +60,9 @@ def record(folder: StudyFolder, outcomes: Iterable[str]) -> None:
         for number, recorded in enumerate(looks):
             if _agree(recorded, look):
                 # At a later look an activation that had failed may have runs.
-                looks[number] = max(recorded, look, key=lambda entry: len(entry["runs"]))
+                looks[number] = max(
+                    recorded, look, key=lambda entry: len(entry["runs"])
+                )
                 break
         else:
             looks.append(look)
@@ -76,9 +84,12 @@ def _number_before(looks: list[Look], folder: StudyFolder) -> int:
     """Return how many looks precede a look at the study as it is now."""
     study = folder.study
     look = _look_at(study)
-    looks = [recorded for recorded in looks if recorded.get("question", "") == study.question]
+    looks = [
+        recorded for recorded in looks if recorded.get("question", "") == study.question
+    ]
 
-    # After a search, each look with other runs counts that was recorded before this one.
+    # After a search, each look with other runs counts that was recorded before this
+    # one.
     if study.question:
         for number, recorded in enumerate(looks):
             if _agree(recorded, look):

@@ -25,7 +25,8 @@ class Metrics:
 
     study: Study
     missing: int  # number of runs that have not ended
-    # Every metric that a finished run recorded, with the conditions under which it was measured
+    # Every metric that a finished run recorded, with the conditions under which it was
+    # measured
     conditions: Mapping[str, Sequence[str]] = field(default_factory=dict)
     # Loops that logged a metric, if the runs say so
     loops: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -54,13 +55,19 @@ class Metrics:
         for column in columns:
             for metric in self.lacks(column):
                 error = unknown_metric(metric, self.conditions, _RECORDED)
-                lines[f"The table leaves out what no finished run recorded: {error}"] = None
+                lines[
+                    f"The table leaves out what no finished run recorded: {error}"
+                ] = None
         return list(lines)
 
     def awaits(self, metric: str) -> bool:
         """Return whether missing runs may record a metric, or a probe not evaluated yet."""
         if is_parameter(metric):  # the activations that learn it may not have run yet
-            return bool(self.conditions) and self.missing > 0 and metric not in self.conditions
+            return (
+                bool(self.conditions)
+                and self.missing > 0
+                and metric not in self.conditions
+            )
 
         # A probe's metric is probe/split/metric, or probe/metric without a split.
         probe, slash, quantity = metric.partition("/")
@@ -74,7 +81,9 @@ class Metrics:
         if self.awaits(metric):
             probe = metric.partition("/")[0]
             if not self.conditions and probe not in self._probes:
-                raise unknown("probe", probe, self._probes, f"In the metric {metric!r}.")
+                raise unknown(
+                    "probe", probe, self._probes, f"In the metric {metric!r}."
+                )
             return
 
         if not self.conditions:
@@ -122,18 +131,28 @@ class Metrics:
             loops = self.loops.get(metric) or [metrics.loop_of(metric) or "val"]
             if list(loops) == ["val"]:
                 return
-            logged = [name for name in self.conditions if list(self.loops.get(name, ())) == ["val"]]
+            logged = [
+                name
+                for name in self.conditions
+                if list(self.loops.get(name, ())) == ["val"]
+            ]
             examples = ", ".join(logged) or "what validation_step logs"
-        raise ActlabError(f"{selected} is not a validation metric. Use one, such as {examples}.")
+        raise ActlabError(
+            f"{selected} is not a validation metric. Use one, such as {examples}."
+        )
 
 
-def unknown_metric(metric: str, recorded: Iterable[str], description: str) -> ActlabError:
+def unknown_metric(
+    metric: str, recorded: Iterable[str], description: str
+) -> ActlabError:
     """Return the error for a metric that is not among ``recorded``.
 
     The sentence ``description`` introduces the recorded metrics.
     """
     recorded = list(recorded)
     remedy = description
-    if metric.startswith("test/") and not any(name.startswith("test/") for name in recorded):
+    if metric.startswith("test/") and not any(
+        name.startswith("test/") for name in recorded
+    ):
         remedy = f"{description} {TESTED}"
     return unknown("metric", metric, recorded, remedy)

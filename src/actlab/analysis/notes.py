@@ -17,7 +17,9 @@ from actlab.analysis.wording import few, plural
 from actlab.studies.plan import Study
 from actlab.studies.study_folder import COSTS
 
-INTERVAL = "the interval between order statistics of the median, which covers at least 95 %"
+INTERVAL = (
+    "the interval between order statistics of the median, which covers at least 95 %"
+)
 
 
 BETTER = (
@@ -323,7 +325,9 @@ def _tests(table: StudyTable, cells: Sequence[Cell]) -> str:
     )
 
     # When the probability decides
-    by_probability = [cell for cell in tested if cell.by_probability and cell.p is not None]
+    by_probability = [
+        cell for cell in tested if cell.by_probability and cell.p is not None
+    ]
     with_failures = [cell for cell in by_probability if any(cell.failures)]
     if with_failures:
         text += (
@@ -342,7 +346,9 @@ def _tests(table: StudyTable, cells: Sequence[Cell]) -> str:
         if cell.paired.correlation is not None:
             correlations.append(cell.paired.correlation)
     if correlations:
-        text += f" Values of one seed correlate by {median(correlations):+.2f} (median)."
+        text += (
+            f" Values of one seed correlate by {median(correlations):+.2f} (median)."
+        )
     return f"{text} Intervals and p cover other seeds, on one test set and one split of the data."
 
 

@@ -79,7 +79,9 @@ def _line(results: Results, settings: Sequence[Setting], parameter: str) -> str:
     return text
 
 
-def _initial_values(results: Results, settings: Sequence[Setting], parameter: str) -> list[float]:
+def _initial_values(
+    results: Results, settings: Sequence[Setting], parameter: str
+) -> list[float]:
     """Return the values of a parameter before training, of each run and layer that has it."""
     names = [logged(parameter, layer) for layer in _layers(results, parameter)]
     values = []

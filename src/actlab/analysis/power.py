@@ -53,7 +53,9 @@ def pairs_to_detect(effect: float, hypotheses: int = 1) -> int | None:
     None above `MOST_PAIRS`.
     """
     candidates = range(fewest_pairs(hypotheses), MOST_PAIRS + 1)
-    index = bisect_left(candidates, POWER, key=lambda pairs: power(pairs, effect, hypotheses))
+    index = bisect_left(
+        candidates, POWER, key=lambda pairs: power(pairs, effect, hypotheses)
+    )
     if index == len(candidates):
         return None
     return candidates[index]
@@ -72,4 +74,6 @@ def detectable(pairs: int, hypotheses: int = 1) -> float | None:
     high = 1.0
     while power(pairs, high, hypotheses) < POWER:
         high *= 2
-    return float(brentq(lambda effect: power(pairs, effect, hypotheses) - POWER, 0, high))
+    return float(
+        brentq(lambda effect: power(pairs, effect, hypotheses) - POWER, 0, high)
+    )

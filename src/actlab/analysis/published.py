@@ -14,15 +14,17 @@ from actlab.studies.plan import Study
 from actlab.studies.points import Point
 
 
-def published_entry(study: Study, point: Point, column: Column) -> Mapping[str, Any] | None:
+def published_entry(
+    study: Study, point: Point, column: Column
+) -> Mapping[str, Any] | None:
     """Return the entry of the published value of a column at a grid point.
 
     None if the paper gives no value, or if the value is not comparable.
     """
     check_published(study)
 
-    # Values on samples are not comparable; after another length than the paper's, only values at a
-    # stated epoch are.
+    # Values on samples are not comparable; after another length than the paper's, only
+    # values at a stated epoch are.
     if study.samples:
         return None
     if study.other_length and not isinstance(column.at, int | float):
@@ -89,5 +91,10 @@ def with_published(cell: Cell, value: float, sd: float | None) -> Cell:
         difference = measured - stated
 
     return replace(
-        cell, mean=mean, sd=measured_sd, published=value, published_sd=sd, difference=difference
+        cell,
+        mean=mean,
+        sd=measured_sd,
+        published=value,
+        published_sd=sd,
+        difference=difference,
     )

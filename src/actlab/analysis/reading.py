@@ -37,7 +37,9 @@ class Recorded:
         return self.probed[key] if key in self.probed else self.trained[key]
 
 
-def read(folder: StudyFolder) -> tuple[dict[str, Recorded], dict[str, Result], list[str]]:
+def read(
+    folder: StudyFolder,
+) -> tuple[dict[str, Recorded], dict[str, Result], list[str]]:
     """Return series and results of the finished runs of a study by id, and what is left out.
 
     A damaged run is left out, and measurements of a probe that the study defines differently now.

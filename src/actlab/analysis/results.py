@@ -51,7 +51,8 @@ class Results:
 
     folder: StudyFolder
     results: Mapping[str, Result]  # ``result.json`` of each finished run, by run id
-    series: Mapping[str, reading.Recorded]  # what each of these runs recorded, by run id
+    # What each of these runs recorded, by run id.
+    series: Mapping[str, reading.Recorded]
     damaged: tuple[str, ...] = ()  # one line for each damaged run, with the remedy
     # Metrics that runs will record, if known before any run has finished
     declared: frozenset[str] | None = None
@@ -152,7 +153,9 @@ class Results:
         for column in columns_of(self.study):
             # Add what the runs recorded of the metric.
             if self.metrics.conditions.get(column.metric) == [metrics.ONE_BATCH]:
-                column = replace(column, condition=column.condition or metrics.ONE_BATCH)
+                column = replace(
+                    column, condition=column.condition or metrics.ONE_BATCH
+                )
             loop = "".join(self.metrics.loops.get(column.metric, ()))
             if loop not in metrics.LOOPS:
                 loop = ""
@@ -168,7 +171,9 @@ class Results:
             self.metrics.check(column.metric, column.condition)
             best = watched(column, self.study)
             if best:
-                self.metrics.check_validation(best.metric, f"'at: {column.at}': {best.metric}")
+                self.metrics.check_validation(
+                    best.metric, f"'at: {column.at}': {best.metric}"
+                )
                 self.metrics.check(best.metric)
         return columns + learnt(self.metrics.conditions, self.planned)
 
@@ -184,8 +189,12 @@ class Results:
             return self
 
         lines = (*self.damaged, *damaged.values())
-        results = {run: result for run, result in self.results.items() if run not in damaged}
-        series = {run: recorded for run, recorded in self.series.items() if run not in damaged}
+        results = {
+            run: result for run, result in self.results.items() if run not in damaged
+        }
+        series = {
+            run: recorded for run, recorded in self.series.items() if run not in damaged
+        }
         return replace(self, results=results, series=series, damaged=lines)
 
     def series_of(self, run: Run, column: Column) -> Series | None:
@@ -240,10 +249,12 @@ class Results:
                 return None
             if math.isinf(best):
                 return column.worst
-            # A metric recorded less often may have no value yet at an early epoch. Then use its
-            # first value, unless that was recorded a whole interval later.
+            # A metric recorded less often may have no value yet at an early epoch. Then
+            # use its first value, unless that was recorded a whole interval later.
             begin = float(epochs[0])
-            if begin > best and (len(epochs) == 1 or begin - best >= float(epochs[1]) - begin):
+            if begin > best and (
+                len(epochs) == 1 or begin - best >= float(epochs[1]) - begin
+            ):
                 return None
             at = max(best, begin)
         return read_at(epochs, values, at, column)
@@ -315,7 +326,9 @@ def _check_revisions(results: Iterable[Mapping[str, Any]]) -> None:
                 )
 
 
-def read_at(epochs: Array, values: Array, at: str | float, column: Column) -> float | None:
+def read_at(
+    epochs: Array, values: Array, at: str | float, column: Column
+) -> float | None:
     """Return one number from the values of one run; nan counts as the worst value.
 
     Args:

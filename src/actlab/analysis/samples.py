@@ -30,7 +30,11 @@ def number_of(results: Results, column: Column) -> int | None:
 
 
 def error_of(
-    results: Results, column: Column, setting: Setting, value: float | None, samples: int | None
+    results: Results,
+    column: Column,
+    setting: Setting,
+    value: float | None,
+    samples: int | None,
 ) -> float | None:
     """Return the standard error that a setting's value has from samples alone; None if unknown.
 

@@ -45,14 +45,18 @@ def _choice(table: StudyTable, results: Results) -> str:
         if choice is None:
             continue
         if choice.again is None:
-            return " One seed chose: whether another would choose the same cannot be said."
+            return (
+                " One seed chose: whether another would choose the same cannot be said."
+            )
 
         seeds = seeds or choice.seeds
         share = 100 * choice.again
         shares.append(share)
         if choice.unstable:
             name = row.point.in_words(table.compare, table.text)
-            unstable.append(f"{share:.0f} % for {name}{_elsewhere(choice, column.text)}")
+            unstable.append(
+                f"{share:.0f} % for {name}{_elsewhere(choice, column.text)}"
+            )
     if not shares:
         return ""
 

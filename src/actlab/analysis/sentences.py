@@ -45,7 +45,9 @@ class Case(NamedTuple):
         if self.cell.is_epoch:
             event = "never reached by"
         runs = plural(self.cell.pairs, "run")
-        return f"{event} {activation_runs} of {runs}, {reference_runs} of {self.reference}"
+        return (
+            f"{event} {activation_runs} of {runs}, {reference_runs} of {self.reference}"
+        )
 
     @property
     def preliminary_text(self) -> str:
@@ -67,7 +69,12 @@ def case_text(case: Case) -> str:
     """Return a comparison in words: the verdict with its evidence, or why it is not final yet."""
     # A verdict with its evidence and notes, each of which begins with a space
     if case.outcome in FINAL:
-        text = _sentence(case) + _few_pairs(case) + _disagreement(case.cell) + _chance(case)
+        text = (
+            _sentence(case)
+            + _few_pairs(case)
+            + _disagreement(case.cell)
+            + _chance(case)
+        )
         if case.outcome == "undecided":
             text += _almost_equivalent(case) + _outlook(case)
         return f"{case.name}: {text}{_choice(case)}"
@@ -77,10 +84,10 @@ def case_text(case: Case) -> str:
     if case.outcome == "unfinished":
         reason = "planned runs are missing"
     if case.cell.pairs:
-        reason += f", so far {case.preliminary_text} in {plural(case.cell.pairs, 'pair')}"
-    return (
-        f"{case.name}: no verdict against {case.reference} in {quantity_text(case.cell)}, {reason}."
-    )
+        pairs = plural(case.cell.pairs, "pair")
+        reason += f", so far {case.preliminary_text} in {pairs}"
+    quantity = quantity_text(case.cell)
+    return f"{case.name}: no verdict against {case.reference} in {quantity}, {reason}."
 
 
 def brief(case: Case) -> tuple[str, str, str]:
@@ -134,7 +141,9 @@ def cost_text(row: Row, reference: str) -> str:
     parts = cost.get("relative_in_parts", ())
     if len(parts) < 2:
         return ""
-    ratio = f"{cost['relative_to_reference']:.2f} ({min(parts):.2f} to {max(parts):.2f})"
+    ratio = (
+        f"{cost['relative_to_reference']:.2f} ({min(parts):.2f} to {max(parts):.2f})"
+    )
     return f" An update takes {ratio} times the time of {reference}."
 
 
@@ -218,13 +227,18 @@ def _evidence(case: Case) -> list[str]:
 
     # Equivalence has two tests of its own.
     if case.outcome == "equivalent":
-        p = _corrected_p(case.correction, cell.p_equivalent, cell.p_equivalent_holm, margin=True)
+        p = _corrected_p(
+            case.correction, cell.p_equivalent, cell.p_equivalent_holm, margin=True
+        )
         p = f"two one-sided tests at 5 %, {p}"
     return [f"95 % interval {ends[0]} to {ends[1]}", p]
 
 
 def _corrected_p(
-    correction: Correction, raw: float | None, corrected: float | None, margin: bool = False
+    correction: Correction,
+    raw: float | None,
+    corrected: float | None,
+    margin: bool = False,
 ) -> str:
     """Return a p-value before and after its correction, if there is any."""
     if raw is None or corrected is None:
@@ -330,7 +344,9 @@ def _almost_equivalent(case: Case) -> str:
     cell = case.cell
     if cell.p_equivalent_holm is None or cell.p_equivalent_holm >= LEVEL:
         return ""
-    p = _corrected_p(case.correction, cell.p_equivalent, cell.p_equivalent_holm, margin=True)
+    p = _corrected_p(
+        case.correction, cell.p_equivalent, cell.p_equivalent_holm, margin=True
+    )
     return (
         f" It is not equivalent within {margin_text(cell)} either: two one-sided tests at 5 % show "
         f"it ({p}), but the 97.5 % interval exceeds the margin."
@@ -356,7 +372,9 @@ def _outlook(case: Case) -> str:
         return ""
 
     # How many pairs show the margin
-    needed = pairs_to_detect(cell.margin / spread, correction.strictness(further_looks=1))
+    needed = pairs_to_detect(
+        cell.margin / spread, correction.strictness(further_looks=1)
+    )
     margin = margin_text(cell)
     if difference is None:
         text = f" A difference of the margin, {margin}, takes {about(needed)} pairs"

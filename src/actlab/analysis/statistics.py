@@ -121,7 +121,8 @@ def on_grid(value: float, number: float | None) -> float:
 
     Any other value is returned as it is.
     """
-    # Runs record float32. Read back to whole samples, ties and equal differences are exactly equal.
+    # Runs record float32. Read back to whole samples, ties and equal differences are
+    # exactly equal.
     if not number or not math.isfinite(value) or not is_share(value, number):
         return value
     return round(value * number) / number
@@ -154,8 +155,8 @@ def holm(ps: Sequence[float | None]) -> list[float | None]:
     """
     ranked = sorted((p, i) for i, p in enumerate(ps) if p is not None)
 
-    # The smallest p is multiplied by the number of hypotheses, each next p by one less. A corrected
-    # p is at least as large as the ones before it.
+    # The smallest p is multiplied by the number of hypotheses, each next p by one less.
+    # A corrected p is at least as large as the ones before it.
     corrected: list[float | None] = [None] * len(ps)
     largest = 0.0
     for rank, (p, i) in enumerate(ranked):

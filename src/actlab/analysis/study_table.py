@@ -34,7 +34,9 @@ REMEDY = "delete it, and let `actlab study report` write it again"
 
 Family = Literal["primary", "secondary", ""]
 FAMILIES: tuple[Family, ...] = ("primary", "secondary")
-Outcome = Literal["better", "worse", "equivalent", "undecided", "too few pairs", "unfinished"]
+Outcome = Literal[
+    "better", "worse", "equivalent", "undecided", "too few pairs", "unfinished"
+]
 
 
 class Correction(NamedTuple):
@@ -92,14 +94,16 @@ class Cell(Column):
     # Published values; a mean over runs if there is a standard deviation
     published: float | None = None
     published_sd: float | None = None
-    difference: float | None = None  # ours minus the published value, on the column's scale
+    # Ours minus the published value, on the column's scale.
+    difference: float | None = None
 
     # Standard error that the median has from the samples alone, if known
     sampling_error: float | None = None
     at_chance: bool = False  # whether a run with the median counts as failed
     reference_at_chance: bool = False
     primary: bool
-    learnt: bool = False  # whether it is a learnt parameter that the study's file does not list
+    # Whether it is a learnt parameter that the study's file does not list.
+    learnt: bool = False
     biased: bool = False
 
     # Empty: not compared with the reference, or not ranked and so not corrected
@@ -117,12 +121,13 @@ class Cell(Column):
     p_holm: float | None = None  # corrected over its family, and for earlier looks
     has_margin: bool = False  # whether the study states a margin
     p_equivalent: float | None = None  # two one-sided tests against the margin
-    p_equivalent_holm: float | None = None  # corrected over the cells of the family with a margin
+    # Corrected over the cells of the family with a margin.
+    p_equivalent_holm: float | None = None
     values: Mapping[int, Number]  # by seed, infinite where a run diverged
 
     def __post_init__(self) -> None:
-        # A file has null where a number was not finite. It is read as nan, which becomes the worst
-        # value.
+        # A file has null where a number was not finite. It is read as nan, which
+        # becomes the worst value.
         values = {seed: self._or_worst(value) for seed, value in self.values.items()}
         object.__setattr__(self, "values", values)
         if self.values and self.median is None:
@@ -130,7 +135,9 @@ class Cell(Column):
         if self.interval:
             low = self._or_worst(self.interval.low)
             high = self._or_worst(self.interval.high)
-            object.__setattr__(self, "interval", self.interval._replace(low=low, high=high))
+            object.__setattr__(
+                self, "interval", self.interval._replace(low=low, high=high)
+            )
 
     def _or_worst(self, value: float) -> float:
         return self.worst if math.isnan(value) else value
@@ -181,9 +188,11 @@ class Row:
 
     point: Point
     chosen: Point  # the selected tuned values; empty until a run has ended
-    edges: tuple[str, ...]  # keys and arguments whose selected value is an end of what was tried
+    # Keys and arguments whose selected value is an end of what was tried.
+    edges: tuple[str, ...]
 
-    # How far the selection depends on its seeds; None without a selection, or if unknown
+    # How far the selection depends on its seeds; None without a selection, or if
+    # unknown
     choice: Choice | None = None
     settings: int = 1  # number of settings that were tried
     reference_settings: int | None = None  # of its reference; None without a reference
@@ -213,7 +222,8 @@ class Comparison:
     column: str  # its key
     family: Family
 
-    # ``too few pairs`` for any p below 0.05, ``unfinished`` while planned runs are missing
+    # ``too few pairs`` for any p below 0.05, ``unfinished`` while planned runs are
+    # missing
     outcome: Outcome
     text: str  # the verdict with its evidence, or why it is not decided yet
     difference: Difference = field(default_factory=Difference)  # paired
@@ -293,7 +303,9 @@ class StudyTable:
     @property
     def values(self) -> list[Any]:
         """The compared value of each row that has one."""
-        return [row.point[self.compare] for row in self.rows if self.compare in row.point]
+        return [
+            row.point[self.compare] for row in self.rows if self.compare in row.point
+        ]
 
     @cached_property
     def reference_text(self) -> str:
@@ -314,7 +326,9 @@ class StudyTable:
 
     def is_own(self, row: Row) -> bool:
         """Return whether a row has an activation of the user, which is emphasised."""
-        return any(in_full(shareable(value)) in self.own for value in row.point.values())
+        return any(
+            in_full(shareable(value)) in self.own for value in row.point.values()
+        )
 
     @property
     def points(self) -> list[tuple[str, list[Row]]]:

@@ -26,7 +26,14 @@ from actlab.analysis.sentences import (
     quantity_text,
 )
 from actlab.analysis.statistics import LEVEL, runs_needed
-from actlab.analysis.study_table import FAMILIES, Cell, Comparison, Outcome, Row, StudyTable
+from actlab.analysis.study_table import (
+    FAMILIES,
+    Cell,
+    Comparison,
+    Outcome,
+    Row,
+    StudyTable,
+)
 from actlab.analysis.wording import few, plural
 from actlab.studies.points import Point, short_names
 
@@ -79,7 +86,9 @@ def verdicts(table: StudyTable) -> list[Comparison]:
         text = case_text(case)
 
         # The cost of an activation follows its last comparison.
-        is_last = number + 1 == len(all_cases) or all_cases[number + 1].row is not case.row
+        is_last = (
+            number + 1 == len(all_cases) or all_cases[number + 1].row is not case.row
+        )
         if case.outcome in FINAL and is_last:
             text += cost_text(case.row, case.reference)
 
@@ -223,7 +232,9 @@ def looks_text(table: StudyTable) -> str:
     )
 
 
-def seeds_text(table: StudyTable, lacking: Sequence[Case], more_seeds: str) -> list[str]:
+def seeds_text(
+    table: StudyTable, lacking: Sequence[Case], more_seeds: str
+) -> list[str]:
     """Return why comparisons with too few pairs have no verdict, and how many seeds they need.
 
     Args:
@@ -240,7 +251,9 @@ def seeds_text(table: StudyTable, lacking: Sequence[Case], more_seeds: str) -> l
     elif len(numbers) == 1:
         count = f"{numbers[0]} seeds are"
     fewest = runs_needed(correction.strictness())
-    texts = [f"{count} too few to reach p < {LEVEL} with {correction.text()}; it takes {fewest}."]
+    texts = [
+        f"{count} too few to reach p < {LEVEL} with {correction.text()}; it takes {fewest}."
+    ]
 
     # How many seeds the margin needs
     seeds = advised(table)
@@ -311,7 +324,9 @@ def _lacking(lacking: Sequence[Case], seeds: int | None, more_seeds: str) -> str
             text += f": {more_seeds.format(seeds)}"
         text += "."
     elif any(case.cell.paired.sd for case in lacking):
-        text += " `actlab study plan --detect SIZE` says how many seeds a difference takes."
+        text += (
+            " `actlab study plan --detect SIZE` says how many seeds a difference takes."
+        )
 
     # List the differences if there are few.
     differences = []

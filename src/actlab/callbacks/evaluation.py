@@ -14,7 +14,9 @@ from actlab.runtime.modules import evaluating, unchanged
 
 
 @contextmanager
-def evaluation_mode(trainer: Trainer, module: LightningModule) -> Iterator[Callable[[Any], Any]]:
+def evaluation_mode(
+    trainer: Trainer, module: LightningModule
+) -> Iterator[Callable[[Any], Any]]:
     """Enter evaluation mode in the Trainer's precision; yield what moves a batch to the device.
 
     The network of a task or a stack is left as it was.

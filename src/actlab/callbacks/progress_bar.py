@@ -39,7 +39,9 @@ class BlockProgressBar(RichProgressBar):
                 column.bar_width = 10  # characters
         return columns
 
-    def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
+    def get_metrics(
+        self, trainer: Trainer, pl_module: LightningModule
+    ) -> dict[str, Any]:
         """Return the metrics shown next to the bar."""
         metrics: dict[str, Any] = super().get_metrics(trainer, pl_module)
         metrics.pop("v_num", None)  # a part of the logger's id

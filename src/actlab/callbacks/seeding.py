@@ -44,7 +44,9 @@ class SeedEveryEpoch(Callback):
         self.seed = seed
         self._starts = True
 
-    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_epoch_start(
+        self, trainer: Trainer, pl_module: LightningModule
+    ) -> None:
         """Seed the generators; have the batches of the epoch drawn after that."""
         loop: Any = trainer.fit_loop
         epoch = trainer.current_epoch
@@ -55,7 +57,8 @@ class SeedEveryEpoch(Callback):
         # Draw the batches again: Lightning made their iterator earlier.
         if epoch == 0:
             iter(loop._data_fetcher)
-        loop._resuming_from_checkpoint = False  # else Lightning would keep that iterator
+        # With True, Lightning would keep that iterator.
+        loop._resuming_from_checkpoint = False
         self._starts = False
 
     @staticmethod

@@ -63,7 +63,11 @@ class TestEveryEpoch(Callback):
         """Evaluate on the test set and log, with the weights that a validation has."""
         epochs = trainer.current_epoch + 1
         is_due = epochs % self.every_n_epochs == 0 or epochs == trainer.max_epochs
-        if not (is_due and trainer.limit_test_batches and is_overridden("test_step", pl_module)):
+        if not (
+            is_due
+            and trainer.limit_test_batches
+            and is_overridden("test_step", pl_module)
+        ):
             return
 
         with averaged_weights(trainer, pl_module):
@@ -79,7 +83,9 @@ class TestEveryEpoch(Callback):
         if loader == []:  # there is no test set
             return
         with evaluation_mode(trainer, module) as place:
-            batches = limited(loader, trainer.limit_test_batches, "trainer.limit_test_batches")
+            batches = limited(
+                loader, trainer.limit_test_batches, "trainer.limit_test_batches"
+            )
             for number, batch in enumerate(batches):
                 module.test_step(place(batch), number)
         module.on_test_epoch_end()
@@ -93,7 +99,11 @@ class TestEveryEpoch(Callback):
             (trainer.state, "fn", TrainerFn.TESTING),
             (trainer.state, "stage", RunningStage.TESTING),
             (loop, "verbose", False),
-            (loop, "inference_mode", False),  # tensors that a module keeps are used in training
+            (
+                loop,
+                "inference_mode",
+                False,
+            ),  # tensors that a module keeps are used in training
             # As where Lightning logs epochs
             (steps, "_batches_that_stepped", steps._batches_that_stepped - 1),
             (connector, "_first_loop_iter", None),

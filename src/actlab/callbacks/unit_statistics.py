@@ -51,7 +51,8 @@ class UnitStatistics(Callback):
     """
 
     stackable = True
-    # `median` and `distance` are logged after each epoch; the others describe a whole run.
+    # `median` and `distance` are logged after each epoch; the others describe a whole
+    # run.
     metrics = (
         "units/median_of_means",
         "units/distance_of_means",
@@ -98,7 +99,9 @@ class UnitStatistics(Callback):
             if not getattr(pl_module, "stacked", False):
                 medians = medians[0]
             pl_module.log(f"units/median_of_{name}s", medians, sync_dist=is_shared)
-            pl_module.log(f"units/distance_of_{name}s", medians.abs(), sync_dist=is_shared)
+            pl_module.log(
+                f"units/distance_of_{name}s", medians.abs(), sync_dist=is_shared
+            )
         reduce_logged(trainer)
 
 
@@ -115,7 +118,10 @@ def _training_samples(trainer: Trainer) -> Any:
 
 
 def measure(
-    module: LightningModule, batches: Callable[[], Iterator[Any]], number: int, memory: int
+    module: LightningModule,
+    batches: Callable[[], Iterator[Any]],
+    number: int,
+    memory: int,
 ) -> UnitValues:
     """Compute mean and median of every unit of a task or stack over samples, in its current mode.
 
@@ -129,8 +135,8 @@ def measure(
     means: list[Tensor] = []
     medians: list[Tensor] = []
     for parts in _passes(shapes, number, memory):
-        # Collect the values of these units, copied because a view would keep the values of all
-        # units
+        # Collect the values of these units, copied because a view would keep the values
+        # of all units
         values: list[list[Tensor]] = [[] for _ in parts]
         for batch in batches():
             outputs = _activations(module, batch)
@@ -156,7 +162,9 @@ def measure(
     return UnitValues(widths, statistics)
 
 
-def _passes(shapes: Sequence[torch.Size], batches: int, memory: int) -> list[list[Part]]:
+def _passes(
+    shapes: Sequence[torch.Size], batches: int, memory: int
+) -> list[list[Part]]:
     """Return the (layer, units) that each pass through the samples holds in memory, in order."""
     passes: list[list[Part]] = [[]]
     free = memory  # bytes left in the last pass

@@ -15,7 +15,9 @@ from actlab.errors import ActlabError
 def averaged_weights(trainer: Trainer, module: LightningModule) -> Iterator[None]:
     """Give the module the averaged weights with which Lightning validates it, for a block."""
     callbacks = trainer.callbacks  # type: ignore[attr-defined]
-    averaging = [callback for callback in callbacks if isinstance(callback, WeightAveraging)]
+    averaging = [
+        callback for callback in callbacks if isinstance(callback, WeightAveraging)
+    ]
     for callback in averaging:
         callback.on_validation_epoch_start(trainer, module)
     try:

@@ -16,7 +16,12 @@ from actlab.checks import state_trial
 from actlab.checks.cases import Faults, key_of
 from actlab.checks.cost import first_batch
 from actlab.checks.facts import BuiltFacts, as_text
-from actlab.checks.gradient_trial import copied, fault_of_gradient, fault_of_rows, gradients_of
+from actlab.checks.gradient_trial import (
+    copied,
+    fault_of_gradient,
+    fault_of_rows,
+    gradients_of,
+)
 from actlab.config.labels import label
 from actlab.config.paths import ACTIVATION, set_dotted
 from actlab.config.values import canonical
@@ -104,7 +109,9 @@ def try_activations(
             continue
 
         # Try a few samples, with one thread: others would only wait for it.
-        has_activations = isinstance(experiment.task, Task) and experiment.task.activations
+        has_activations = (
+            isinstance(experiment.task, Task) and experiment.task.activations
+        )
         batch = _samples(experiment) if has_activations else None
         with threads(1):
             faults[key] = fault_of(experiment, name, batch)
@@ -150,7 +157,8 @@ def _built(run: Run, name: str, built: dict[str, Experiment]) -> Experiment | st
     settings = _without_activation(run)
     shared = built.get(settings)
     if run.activation and shared is not None and isinstance(shared.task, Task):
-        # Users' code may raise anything, and again in the build below, which names the fault.
+        # Users' code may raise anything, and again in the build below, which names the
+        # fault.
         with suppress(Exception):
             (task,) = build_tasks([run.config], shared)
             return shared._replace(task=task)
@@ -191,7 +199,9 @@ def fault_of_creation(activation: activations.Activation) -> str | None:
     return None
 
 
-def fault_of(experiment: Experiment, name: str, batch: Batch | None = None) -> str | None:
+def fault_of(
+    experiment: Experiment, name: str, batch: Batch | None = None
+) -> str | None:
     """Return what is wrong with the activation of a task, in one line; None if nothing is wrong.
 
     Do not use the experiment afterwards: the trial adds hooks and gradients.
@@ -244,9 +254,11 @@ def _fault_of_gradients(task: Task, gradients: Sequence[Tensor]) -> str | None:
     if not all(gradient.isfinite().all() for gradient in gradients):
         return "has a non-finite gradient for finite inputs"
 
-    # Zero gradients at random inputs are no fault if the first weights learn. Biases would learn
-    # without a gradient by the input.
-    matrices = [parameter for parameter in task.network.parameters() if parameter.dim() > 1]
+    # Zero gradients at random inputs are no fault if the first weights learn. Biases
+    # would learn without a gradient by the input.
+    matrices = [
+        parameter for parameter in task.network.parameters() if parameter.dim() > 1
+    ]
     if not matrices:
         return None
     gradient_of_weights = matrices[0].grad
@@ -256,7 +268,9 @@ def _fault_of_gradients(task: Task, gradients: Sequence[Tensor]) -> str | None:
     return None
 
 
-def _fault_of_sites(task: Task, sites: Sites, uncalled: Mapping[int, nn.Module]) -> str | None:
+def _fault_of_sites(
+    task: Task, sites: Sites, uncalled: Mapping[int, nn.Module]
+) -> str | None:
     """Return a message for state that has the size of a batch, or for a wrong derivative."""
     site_by_shape = {site.x.shape[1:]: site for site in sites.values()}
     for site in site_by_shape.values():
@@ -281,7 +295,9 @@ def _check_calls(activation: nn.Module, sites: Sites) -> None:
     def begin(activation: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         states.append(state_of(inputs[0]))
 
-    def check(activation: nn.Module, inputs: tuple[Tensor, ...], output: object) -> None:
+    def check(
+        activation: nn.Module, inputs: tuple[Tensor, ...], output: object
+    ) -> None:
         check_call(activation, inputs[0], output, states.pop())
         sites[id(activation)] = Site(activation, inputs[0].detach())
 
@@ -311,7 +327,9 @@ def gradient_of(activation: nn.Module, example: Tensor) -> Tensor:
     return gradient
 
 
-def check_call(activation: nn.Module, x: Tensor, output: object, before: InputState) -> None:
+def check_call(
+    activation: nn.Module, x: Tensor, output: object, before: InputState
+) -> None:
     """Check that a call keeps input, shape, dtype, finiteness and declarations.
 
     Raises:
@@ -344,7 +362,9 @@ def check_call(activation: nn.Module, x: Tensor, output: object, before: InputSt
     if x.isfinite().all() and wrong.any():
         y = output[wrong][0].item()
         location = x[wrong][0].item()
-        raise ActlabError(f"returned non-finite values for finite inputs: {y} for {location:.3g}")
+        raise ActlabError(
+            f"returned non-finite values for finite inputs: {y} for {location:.3g}"
+        )
 
     _check_declared(activation, x, output)
 
@@ -360,9 +380,12 @@ def _check_declared(activation: nn.Module, x: Tensor, output: Tensor) -> None:
             )
 
         if activations.is_elementwise(activation):
-            # Other values in the second slice would change the first one if samples were mixed
+            # Other values in the second slice would change the first one if samples
+            # were mixed
             stacked = activation.forward(torch.stack([x, 1 - x]))
-            if stacked.dim() != x.dim() + 1 or not _agree(stacked[0], activation.forward(x)):
+            if stacked.dim() != x.dim() + 1 or not _agree(
+                stacked[0], activation.forward(x)
+            ):
                 raise ActlabError(
                     "declares 'elementwise = True', but its output for one sample depends on other "
                     "samples. Remove the declaration"

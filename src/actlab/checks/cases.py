@@ -15,4 +15,6 @@ def key_of(run: Run) -> str:
     """Return the key of a run's case: equal for runs with one activation in one network."""
     # Shapes come from the data, the loss from the model
     model, data = class_of(run.config["model"]), class_of(run.config.get("data"))
-    return canonical([run.activation, model, get_dotted(run.config, "model.network"), data])
+    return canonical(
+        [run.activation, model, get_dotted(run.config, "model.network"), data]
+    )

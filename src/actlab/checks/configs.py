@@ -115,7 +115,9 @@ def _notes_on_tests(results: Results, runs: Sequence[Run]) -> list[str]:
         callbacks = _callbacks(run.config)
 
         # A callback that evaluates tests declares its splits
-        if callbacks is None or any("test" in getattr(k, "splits", ()) for k in callbacks):
+        if callbacks is None or any(
+            "test" in getattr(k, "splits", ()) for k in callbacks
+        ):
             return []
 
     # Several columns may have one metric.
@@ -141,7 +143,9 @@ def _notes_on_sources(runs: Sequence[Run]) -> list[str]:
     many = f"more than {contents.MOST_FILES:,} files"
     notes = []
     for name in sorted(names):
-        reason = f"{many}, so run ids depend on file names and sizes, not on the contents"
+        reason = (
+            f"{many}, so run ids depend on file names and sizes, not on the contents"
+        )
         notes.append(f"{name}: {reason}")
     return notes
 
@@ -232,7 +236,11 @@ def _metrics(config: Mapping[str, Any]) -> set[str] | None:
     callbacks = _callbacks(config)
     is_penalised = _has_penalty(config)
     path = str(get_dotted(config, "model.class_path"))
-    if is_penalised is None or callbacks is None or not ("." in path and _is_library_class(path)):
+    if (
+        is_penalised is None
+        or callbacks is None
+        or not ("." in path and _is_library_class(path))
+    ):
         return None
     task = locate(path)
     if not (isinstance(task, type) and issubclass(task, Task)):
@@ -269,7 +277,8 @@ def _has_penalty(config: Mapping[str, Any]) -> bool | None:
     from actlab.config.signatures import find
     from actlab.tasks.building import decouples
 
-    # The default optimiser, torch's Adam, does not decouple decay, so that l2 is a penalty.
+    # The default optimiser, torch's Adam, does not decouple decay, so that l2 is a
+    # penalty.
     optimizer = get_dotted(config, "model.optimizer")
     has_l2 = bool(get_dotted(config, "model.l2"))
     if not has_l2 or optimizer is None:
@@ -320,7 +329,9 @@ def made(probe: ProbePart) -> Any:
     accepted = parameters(kind)
     for name in probe.init_args:
         if accepted is not None and name not in accepted:
-            raise unknown("argument", name, accepted, f"Change {title} ({probe.class_path}).")
+            raise unknown(
+                "argument", name, accepted, f"Change {title} ({probe.class_path})."
+            )
 
     # The probe checks the values.
     try:

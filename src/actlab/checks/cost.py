@@ -123,7 +123,11 @@ def _built(configs: Mapping[Point, Mapping[str, Any]]) -> dict[Point, Experiment
 def _entry(
     run: Run, key: str, trial: TimedTask | None, machine: Mapping[str, Any]
 ) -> dict[str, Any]:
-    entry = {"compared": label(run.point.get(key, "")), "point": dict(run.point), "run": run.id}
+    entry = {
+        "compared": label(run.point.get(key, "")),
+        "point": dict(run.point),
+        "run": run.id,
+    }
     if trial is None:
         return {**entry, "failed": True}
     return {
@@ -217,8 +221,9 @@ class TimedTask:
         batch = tuple(tensor.to(self.device) for tensor in first_batch(experiment))
         self.batch = self.plugin.convert_input(batch)
 
-        # Detach the hooks. A clean pass is part of their cost if only they require it: a task that
-        # cannot measure all runs at once, or draws random numbers elsewhere, always has the pass.
+        # Detach the hooks. A clean pass is part of their cost if only they require it:
+        # a task that cannot measure all runs at once, or draws random numbers
+        # elsewhere, always has the pass.
         self.seeded = seeded(task)
         seeded_parts = [part for part, _ in self.seeded]
         draws_otherwise = is_random(task.network, seeded_parts)
@@ -235,7 +240,9 @@ class TimedTask:
         self.wall = 0.0
         self.cpu = 0.0
         with self.plugin.forward_context():
-            self.bytes_kept = kept_for_backward(lambda: task.loss(self.batch), task.parameters())
+            self.bytes_kept = kept_for_backward(
+                lambda: task.loss(self.batch), task.parameters()
+            )
         for step in range(2):
             self.update(step)
 
@@ -324,7 +331,9 @@ def first_batch(experiment: Experiment) -> Batch:
     return batch
 
 
-def kept_for_backward(forward: Callable[[], Tensor], parameters: Iterable[Tensor] = ()) -> int:
+def kept_for_backward(
+    forward: Callable[[], Tensor], parameters: Iterable[Tensor] = ()
+) -> int:
     """Return the bytes of all tensors that a forward pass stores for its backward pass.
 
     Parameters do not count.

@@ -33,9 +33,15 @@ class BuiltFacts:
     """
 
     def __init__(self) -> None:
-        self._stackable: dict[str, tuple[str, ...]] = {}  # by the classes of a model, as text
-        self._facts: dict[str, Facts] = {}  # by the settings that may change them, as text
-        self._updates: dict[str, int | None] = {}  # per epoch, by the settings of all but the model
+        self._stackable: dict[
+            str, tuple[str, ...]
+        ] = {}  # by the classes of a model, as text
+        self._facts: dict[
+            str, Facts
+        ] = {}  # by the settings that may change them, as text
+        self._updates: dict[
+            str, int | None
+        ] = {}  # per epoch, by the settings of all but the model
 
     def of(self, run: Run, experiment: Experiment | None = None) -> Facts:
         """Return the facts of a run, from its ``experiment`` if it was built."""
@@ -45,7 +51,8 @@ class BuiltFacts:
             if facts is not None:
                 return facts
 
-        # Imported lazily: the process that plans a study hands on facts, and loads no torch.
+        # Imported lazily: the process that plans a study hands on facts, and loads no
+        # torch.
         from actlab import experiments
         from actlab.checks.forms import facts_of
 
@@ -93,7 +100,8 @@ def without(config: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
         if value is None:
             continue
 
-        # Members of a stack may differ in the settings of their optimiser, but not in its class.
+        # Members of a stack may differ in the settings of their optimiser, but not in
+        # its class.
         if isinstance(value, dict):
             value = value.get("class_path", 0)
         if not isinstance(value, str):

@@ -36,7 +36,9 @@ def layers_of(task: pl.LightningModule) -> str:
     """Return the layers of a task with their types and parameter shapes, as text."""
     layers = []
     for path, module in task.named_modules():
-        shapes = [list(parameter.shape) for parameter in module.parameters(recurse=False)]
+        shapes = [
+            list(parameter.shape) for parameter in module.parameters(recurse=False)
+        ]
         layers.append((path, type(module).__qualname__, shapes))
     return as_text(layers)
 
@@ -59,7 +61,8 @@ def _reason_of_trainer(trainer: pl.Trainer) -> str | None:
     device = trainer.strategy.root_device
     if not has_float64(device):
         return (
-            f"the device {device.type} has no float64, in which stacks are compared with runs alone"
+            f"the device {device.type} has no float64, "
+            "in which stacks are compared with runs alone"
         )
 
     # Members share neither the scale of a loss nor the order of batches.
@@ -76,7 +79,9 @@ def _reason_of_task(task: pl.LightningModule, device: torch.device) -> str | Non
         # Another order of summation gives other digits.
         if getattr(task, "ragged", False):
             return "its batches differ in size from run to run, and padding them would change sums"
-        if isinstance(task, Task) and any(isinstance(m, _ConvNd) for m in task.modules()):
+        if isinstance(task, Task) and any(
+            isinstance(m, _ConvNd) for m in task.modules()
+        ):
             return (
                 "a CPU computes convolutions of several runs in another way, whatever their "
                 "stacked form"
@@ -84,7 +89,9 @@ def _reason_of_task(task: pl.LightningModule, device: torch.device) -> str | Non
     return stacking.reason_against(task)
 
 
-def _reason_of_declarations(trainer: pl.Trainer, data: pl.LightningDataModule) -> str | None:
+def _reason_of_declarations(
+    trainer: pl.Trainer, data: pl.LightningDataModule
+) -> str | None:
     """Return a reason in what datamodule and callbacks do not declare."""
     if not isinstance(data, TensorDataModule):
         return (
@@ -92,10 +99,12 @@ def _reason_of_declarations(trainer: pl.Trainer, data: pl.LightningDataModule) -
             "TensorDataModule"
         )
 
-    # Callbacks declare that they support stacks. Lightning itself adds a ModelCheckpoint, exactly
-    # of this class; a subclass comes from the user.
+    # Callbacks declare that they support stacks. Lightning itself adds a
+    # ModelCheckpoint, exactly of this class; a subclass comes from the user.
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
-        if type(callback) is not ModelCheckpoint and not getattr(callback, "stackable", False):
+        if type(callback) is not ModelCheckpoint and not getattr(
+            callback, "stackable", False
+        ):
             return (
                 f"{type(callback).__name__} does not declare 'stackable = True', so it may not "
                 "support stacks"

@@ -20,19 +20,22 @@ from actlab.random.seeding import own_generators
 from actlab.tasks.building import materialise
 
 POINTS = 2048  # inputs that are compared
-SPREAD = 2.0  # standard deviation of the inputs: also the tails of the usual activations
+# Standard deviation of the inputs: also the tails of the usual activations.
+SPREAD = 2.0
 TOLERANCE = 1e-3  # relative to 1 + |slope|
 MOST = 0.01  # share of inputs next to kinks and jumps; a larger share is wrong
 DIRECTIONS = 8  # in which activations that mix elements, and parameters, are compared
 ORDERS = {1: "gradient", 2: "second derivative", 3: "third derivative"}
 ROWS = 2, 3, 16  # sizes of batches; a pooled batch norm may fail for one row
 Signs = Tensor | int
-# Precisions with half-widths of the difference quotient. The long step serves activations that
-# compute in float32, whatever the dtype of their input.
+# Precisions with half-widths of the difference quotient. The long step serves
+# activations that compute in float32, whatever the dtype of their input.
 _STEPS = ((torch.float64, 1e-6), (torch.float64, 3e-3), (torch.float32, 3e-3))
 
 
-def fault_of_gradient(activation: nn.Module, example: Tensor, order: int = 1) -> str | None:
+def fault_of_gradient(
+    activation: nn.Module, example: Tensor, order: int = 1
+) -> str | None:
     """Return a message for an undeclared wrong derivative up to an order, or None."""
     if activations.has_surrogate_gradient(activation):
         return None
@@ -114,7 +117,11 @@ def fault_of_rows(activation: nn.Module, example: Tensor) -> str | None:
         twin = copied(activation).train(training)
         before = ""
         for rows in ROWS:
-            x = torch.ones(rows, *example.shape[1:], dtype=example.dtype).cumsum(0).sin()
+            x = (
+                torch.ones(rows, *example.shape[1:], dtype=example.dtype)
+                .cumsum(0)
+                .sin()
+            )
             try:
                 materialise(twin, example.shape[1:])
                 with own_generators(0):
@@ -122,7 +129,9 @@ def fault_of_rows(activation: nn.Module, example: Tensor) -> str | None:
                 if shape != x.shape:
                     raise ValueError(f"returned shape {tuple(shape)}")
             except Exception as error:  # third-party code may raise anything
-                reason = f"fails for a batch of {rows}{before} ({described(error, 120)})"
+                reason = (
+                    f"fails for a batch of {rows}{before} ({described(error, 120)})"
+                )
                 return f"{reason}. Remove state that depends on the size of a batch"
             before = f" after one of {rows}"
     return None
@@ -160,7 +169,12 @@ def derivative(
 
 
 def quotient(
-    activation: nn.Module, x: Tensor, order: int, step: float, weights: Signs = 1, along: Signs = 1
+    activation: nn.Module,
+    x: Tensor,
+    order: int,
+    step: float,
+    weights: Signs = 1,
+    along: Signs = 1,
 ) -> Tensor:
     """Return the difference quotient of the `derivative` below ``order``.
 
@@ -193,7 +207,12 @@ class _Derivatives:
     """
 
     def __init__(
-        self, activation: nn.Module, example: Tensor, dtype: torch.dtype, step: float, order: int
+        self,
+        activation: nn.Module,
+        example: Tensor,
+        dtype: torch.dtype,
+        step: float,
+        order: int,
     ) -> None:
         self.activation = activation
         self.step = step
@@ -205,8 +224,8 @@ class _Derivatives:
         inputs = SPREAD * self._normal((rows, *example.shape[1:]), dtype)
         self.x = inputs.requires_grad_()
 
-        # From the second order on, a sum with random signs is differentiated along random signs:
-        # these derivatives are symmetric, so elements may mix.
+        # From the second order on, a sum with random signs is differentiated along
+        # random signs: these derivatives are symmetric, so elements may mix.
         self.weights = torch.ones_like(self.x)
         self.along = torch.ones_like(self.x)
         if order > 1:
@@ -262,7 +281,9 @@ class _Derivatives:
             weights = self._normal(self.x.shape, self.x.dtype)
             gradients = gradients_of((self.below() * weights).sum(), leaves)
             pairs = zip(gradients, directions, strict=True)
-            expected = sum(float((gradient * direction).sum()) for gradient, direction in pairs)
+            expected = sum(
+                float((gradient * direction).sum()) for gradient, direction in pairs
+            )
 
             # Measure the slope, and move back.
             self._move(leaves, self.step, directions)
@@ -284,7 +305,9 @@ class _Derivatives:
         return [self._normal(leaf.shape, leaf.dtype) for leaf in leaves]
 
     @staticmethod
-    def _move(leaves: Sequence[Tensor], step: float, directions: Sequence[Tensor]) -> None:
+    def _move(
+        leaves: Sequence[Tensor], step: float, directions: Sequence[Tensor]
+    ) -> None:
         with torch.no_grad():
             for leaf, direction in zip(leaves, directions, strict=True):
                 leaf.add_(direction, alpha=step)
@@ -306,7 +329,9 @@ def gradients_of(
 
     gradients: Sequence[Tensor | None]
     if create_graph:
-        gradients = torch.autograd.grad(value, [*leaves], allow_unused=True, create_graph=True)
+        gradients = torch.autograd.grad(
+            value, [*leaves], allow_unused=True, create_graph=True
+        )
     else:  # as in training: a reentrant checkpoint has no other gradients
         for leaf in leaves:
             leaf.grad = None

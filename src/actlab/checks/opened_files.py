@@ -25,7 +25,9 @@ _NOT_DATA = {"etc", "proc", "sys"}  # top-level folders
 _CACHES = ".cache"  # name of a folder that libraries write
 
 
-def find(runs: Sequence[Run], known_parts: Collection[str], root: Path) -> dict[str, list[str]]:
+def find(
+    runs: Sequence[Run], known_parts: Collection[str], root: Path
+) -> dict[str, list[str]]:
     """Build the unknown parts of some runs; return the files that their code opens.
 
     Call this in a process that has not imported the code, since Python imports a module once.
@@ -109,7 +111,9 @@ class _Watch:
             if file in self.code:
                 self.opened[file].add(Path(os.fsdecode(path)).absolute())
                 return
-            if file.startswith("<frozen importlib"):  # an import of other code opens its files
+            if file.startswith(
+                "<frozen importlib"
+            ):  # an import of other code opens its files
                 return
             frame = frame.f_back  # type: ignore[assignment]
 
@@ -131,7 +135,12 @@ def _counts(path: Path, left_out: Sequence[Path]) -> bool:
         return False
 
     # Installed files and caches are the same for every run.
-    folders = [*left_out, cache_folder().resolve(), Path(sys.prefix), Path(sys.base_prefix)]
+    folders = [
+        *left_out,
+        cache_folder().resolve(),
+        Path(sys.prefix),
+        Path(sys.base_prefix),
+    ]
     if any(path.is_relative_to(folder) for folder in folders):
         return False
 

@@ -36,11 +36,16 @@ from actlab.tasks.building import fault_of_learning, fault_of_made
 from actlab.tasks.randomness import drawing
 
 WIDTH = 24  # features
-SHAPES = {"vectors": (64, WIDTH), "pictures": (16, WIDTH, 6, 6), "sequences": (16, 10, WIDTH)}
+SHAPES = {
+    "vectors": (64, WIDTH),
+    "pictures": (16, WIDTH, 6, 6),
+    "sequences": (16, 10, WIDTH),
+}
 WIDE = 1e4  # largest input of the wide range
 COMPARED = ("relu", "gelu")
 _TIMED = 2**18  # elements of the input that is timed
-# On an idle machine, the highest of five ratios of times is at most this many times the lowest.
+# On an idle machine, the highest of five ratios of times is at most this many times the
+# lowest.
 _STEADY = 2.0
 
 Make = Callable[[], nn.Module]
@@ -157,7 +162,9 @@ def _gradient(make: Make, x: Tensor) -> str:
     # All tensors that it trains must be its parameters.
     total = activation(x).sum()
     parameters = {id(parameter) for parameter in activation.parameters()}
-    fault = fault_of_made(activation, names) or fault_of_learning(total, parameters, activation)
+    fault = fault_of_made(activation, names) or fault_of_learning(
+        total, parameters, activation
+    )
     _require(not fault, fault)
 
     gradient = gradient_of(activation, x)
@@ -238,7 +245,9 @@ def _higher(make: Make, x: Tensor, order: int) -> str:
 
     # A difference quotient needs a right derivative of the order below.
     is_comparable = order == 2 or not wrong_share(activation, x, order - 1)
-    _require(is_comparable, "not compared: the derivative of the order below differs", None)
+    _require(
+        is_comparable, "not compared: the derivative of the order below differs", None
+    )
 
     share = wrong_share(activation, x, order)
     text = _compared(activation, share)
@@ -292,7 +301,11 @@ def _stacked(make: Make, x: Tensor) -> str:
     is_equal = torch.allclose(stacked(samples), torch.stack(outputs), atol=1e-6)
     _require(is_equal, "a stack differs from single runs")
 
-    calls = "one call per run" if isinstance(stacked, PerMember) else "one call for all runs"
+    calls = (
+        "one call per run"
+        if isinstance(stacked, PerMember)
+        else "one call for all runs"
+    )
     return f"equals single runs in evaluation; {calls}"
 
 
@@ -307,7 +320,8 @@ _FUNCTIONS: tuple[Row, ...] = (
     _state,
     _stacked,
 )
-ROWS = dict(zip(NAMES[1:-1], _FUNCTIONS, strict=True))  # after the output, before the cost
+# Rows after the output and before the cost.
+ROWS = dict(zip(NAMES[1:-1], _FUNCTIONS, strict=True))
 
 
 def _costs(make: Make, example: Tensor) -> Iterator[Property]:

@@ -64,10 +64,14 @@ class _Watch(Checkpoint):
     def __init__(self) -> None:
         # Weights before and after training, of each run.
         self.states: list[list[dict[str, Tensor]]] = []
-        self.recorded: list[list[dict[str, Tensor]]] = []  # metrics of each epoch and run
+        self.recorded: list[
+            list[dict[str, Tensor]]
+        ] = []  # metrics of each epoch and run
         self._begun = 0.0
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_train_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule
+    ) -> None:
         self._begun = time.monotonic()
         self.states.append(_states(pl_module))
 
@@ -76,7 +80,9 @@ class _Watch(Checkpoint):
         if time.monotonic() - self._begun > PATIENCE:
             raise TimeoutError(f"its updates take more than {PATIENCE:.0f} s")
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+    def on_train_epoch_end(
+        self, trainer: pl.Trainer, module: pl.LightningModule
+    ) -> None:
         assert isinstance(module, Training)
         if isinstance(module, StackedTask):
             metrics = module.latest
@@ -126,7 +132,8 @@ def difference(run: Run) -> str | None:
         with _trying("a stack"):
             alone = assemble([config], watch, Path(folder), stacked=False)
 
-            # Build the task once more, under a copy of the Trainer, which calls the copied watch.
+            # Build the task once more, under a copy of the Trainer, which calls the
+            # copied watch.
             trainer, stack_watch = copy.deepcopy((alone.trainer, watch))
             (task,) = build_tasks([config], alone)
             second = Experiment(trainer, task, copy.copy(alone.data))
@@ -200,7 +207,9 @@ def _trying(name: str) -> Iterator[None]:
         raise
     except Exception as error:  # third-party code may raise anything
         check_device(error)
-        raise TrialError(f"a trial of {name} failed: {described(error, 200)}") from error
+        raise TrialError(
+            f"a trial of {name} failed: {described(error, 200)}"
+        ) from error
 
 
 def _train(experiment: Experiment, seed: int) -> None:
@@ -229,8 +238,12 @@ def _compare(alone: _Watch, together: _Watch, r: int, close: float) -> str | Non
         return f"weights differ from a run alone after some updates ({name})"
 
     # Compare the metrics of each epoch.
-    for (metrics_alone,), metrics_together in zip(alone.recorded, together.recorded, strict=True):
-        difference = _first_difference_of_metrics(metrics_alone, metrics_together[r], close)
+    for (metrics_alone,), metrics_together in zip(
+        alone.recorded, together.recorded, strict=True
+    ):
+        difference = _first_difference_of_metrics(
+            metrics_alone, metrics_together[r], close
+        )
         if difference:
             return difference
     return None
@@ -250,11 +263,17 @@ def _first_difference_of_metrics(
     return None
 
 
-def _change(states: Sequence[Sequence[Mapping[str, Tensor]]], r: int) -> dict[str, Tensor]:
+def _change(
+    states: Sequence[Sequence[Mapping[str, Tensor]]], r: int
+) -> dict[str, Tensor]:
     """Return the change of a run's weights by training."""
     before = states[0][r]
     after = states[1][r]
-    return {name: value.double() - before[name] for name, value in after.items() if name in before}
+    return {
+        name: value.double() - before[name]
+        for name, value in after.items()
+        if name in before
+    }
 
 
 def _first_difference(
@@ -271,7 +290,11 @@ def _first_difference(
         if value.numel():
             size = value.double().abs().max().nan_to_num()
             largest = max(largest, float(size))
-    options: Any = {"rtol": close, "atol": close * max(largest, close), "equal_nan": True}
+    options: Any = {
+        "rtol": close,
+        "atol": close * max(largest, close),
+        "equal_nan": True,
+    }
 
     for name, value in alone.items():
         member_value = member[name].double()

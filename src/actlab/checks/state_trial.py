@@ -31,7 +31,9 @@ Digests = dict[str, str]
 """Digests of inputs and outputs of calls of a network, in the order of the calls, by a text."""
 
 
-def tried(run: Run, experiment: Experiment, batch: Batch | None) -> tuple[str | None, str]:
+def tried(
+    run: Run, experiment: Experiment, batch: Batch | None
+) -> tuple[str | None, str]:
     """Try two builds of a run, which share the Trainer and the data of its ``experiment``.
 
     Returns:
@@ -52,7 +54,9 @@ def tried(run: Run, experiment: Experiment, batch: Batch | None) -> tuple[str | 
     # No parameter is shared, by activations or by the rest of the network.
     activations = getattr(task, "activations", ())
     resumed_activations = getattr(resumed, "activations", ())
-    for activation, resumed_activation in zip(activations, resumed_activations, strict=True):
+    for activation, resumed_activation in zip(
+        activations, resumed_activations, strict=True
+    ):
         fault = shared_parameter(activation, resumed_activation)
         if fault:
             return fault, ""
@@ -99,7 +103,9 @@ def _digests(task: Task, batch: Batch) -> Digests:
     digests: Digests = {}
 
     # Watch each activation.
-    def note(site: str, activation: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+    def note(
+        site: str, activation: nn.Module, inputs: tuple[Any, ...], output: Any
+    ) -> None:
         digests[f" input of {site}, {activation.training}"] = _digest(inputs[0])
         digests[f"{site} output, {activation.training}"] = _digest(output)
 

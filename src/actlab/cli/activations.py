@@ -24,8 +24,14 @@ def main(argv: Sequence[str]) -> None:
     if args.plot is not None:
         path = Path(args.plot)
         if path.suffix not in (".png", ".svg"):
-            raise ActlabError(f"--plot: expected a file .png or .svg, got {path.name!r}.")
-        print(style.write(activation_figures.plot_activations(), path, dpi=activation_figures.DPI))
+            raise ActlabError(
+                f"--plot: expected a file .png or .svg, got {path.name!r}."
+            )
+        print(
+            style.write(
+                activation_figures.plot_activations(), path, dpi=activation_figures.DPI
+            )
+        )
         return
 
     console = Console(file=sys.stdout)
@@ -57,7 +63,9 @@ def activation_table() -> Table:
 
     Its columns: name, formula, parameters with defaults, stochastic or not, source.
     """
-    table = Table("name", "formula", "parameters", "stochastic", "source", title="Activations")
+    table = Table(
+        "name", "formula", "parameters", "stochastic", "source", title="Activations"
+    )
     # A name stays on one line, so that it can be copied
     table.columns[0].no_wrap = True
     for name in names():

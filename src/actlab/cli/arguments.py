@@ -36,7 +36,8 @@ from actlab.storage.spec import Spec
 _CONFIG = ("-c", "--config")
 _HELP = ("-h", "--help")
 PRINT = "--print_config"
-RUN_FOLDER = "RUN_FOLDER"  # stands for the run's folder, which is only known after parsing
+# Stands for the run's folder, which is only known after parsing.
+RUN_FOLDER = "RUN_FOLDER"
 
 
 class Option(NamedTuple):
@@ -86,7 +87,12 @@ def options_of(words: Sequence[str]) -> list[Option]:
         option = Option(name, value, shlex.quote(word))
 
         # Read the value in the next word
-        if not equals and name != PRINT and remaining and not _opens_option(remaining[0]):
+        if (
+            not equals
+            and name != PRINT
+            and remaining
+            and not _opens_option(remaining[0])
+        ):
             next_word = remaining.pop(0)
             option = Option(name, next_word, shlex.join([word, next_word]))
         if option.value is None and not option.asks:
@@ -126,7 +132,10 @@ class Words:
     """
 
     def __init__(
-        self, options: Iterable[Option], command: str, base: Mapping[str, Any] | None = None
+        self,
+        options: Iterable[Option],
+        command: str,
+        base: Mapping[str, Any] | None = None,
     ) -> None:
         # Filled by `_add`, value by value
         self.words: list[str] = []
@@ -176,7 +185,9 @@ class Words:
 
     def _add(self, key: str, value: Any, source: dict[str, Any]) -> None:
         """State a value in the config and in its source, and add its word for the parser."""
-        if key == "trainer" and isinstance(value, Mapping):  # the parser sets argument by argument
+        if key == "trainer" and isinstance(
+            value, Mapping
+        ):  # the parser sets argument by argument
             for name, argument in value.items():
                 self._add(f"trainer.{name}", argument, source)
             return
@@ -206,7 +217,11 @@ class Words:
         # Find what the new class accepts
         stated = get_dotted(self.config, key)
         kind = class_at(self.config, key)
-        if kind is None or not isinstance(stated, dict) or stated["class_path"] == replaced:
+        if (
+            kind is None
+            or not isinstance(stated, dict)
+            or stated["class_path"] == replaced
+        ):
             return
         accepted = parameters(kind)
         arguments = stated.get("init_args")
@@ -232,7 +247,8 @@ class Words:
 
     def _activation(self, key: str, value: Any) -> tuple[str, Any]:
         """Return the key and value of an activation as a whole, for a parameter of one too."""
-        # ``model.activation.alpha`` and ``model.init_args.activation.alpha`` mean the same
+        # ``model.activation.alpha`` and ``model.init_args.activation.alpha`` mean the
+        # same
         parts = [part for part in key.split(".") if part != "init_args"]
         if parts[:2] != ["model", "activation"]:
             return key, value
@@ -252,7 +268,11 @@ class Words:
 
 def _word(value: Any) -> str:
     """Return a value as YAML on one line."""
-    return written(value, default_flow_style=True, width=math.inf).removesuffix("...\n").strip()
+    return (
+        written(value, default_flow_style=True, width=math.inf)
+        .removesuffix("...\n")
+        .strip()
+    )
 
 
 def in_run_folder(value: Any) -> Any:
@@ -354,7 +374,11 @@ def _merged(before: Any, value: Any) -> Any:
     if isinstance(before, dict) and "class_path" in before and isinstance(value, str):
         value = {"class_path": value}
     # Only two objects are merged
-    if not (isinstance(before, dict) and isinstance(value, Mapping) and OBJECT & before.keys()):
+    if not (
+        isinstance(before, dict)
+        and isinstance(value, Mapping)
+        and OBJECT & before.keys()
+    ):
         return copy.deepcopy(value)
 
     merged = {**before, **value}

@@ -35,7 +35,9 @@ def parser() -> Parser:
             "actlab check '{name: elu, alpha: 0.5}'",
         ],
     )
-    command.add_argument("activation", metavar="NAME", help=f"the activation: {ACTIVATION_FORMS}")
+    command.add_argument(
+        "activation", metavar="NAME", help=f"the activation: {ACTIVATION_FORMS}"
+    )
     return command
 
 
@@ -84,7 +86,11 @@ def _print(title: str, rows: Sequence[Property]) -> None:
         console.width = 160
 
     table = Table(
-        box=None, show_header=False, padding=(0, 2, 0, 0), title=title, title_justify="left"
+        box=None,
+        show_header=False,
+        padding=(0, 2, 0, 0),
+        title=title,
+        title_justify="left",
     )
     for number, row in enumerate(rows, 1):
         word, colour = _MARKS[row.ok]

@@ -14,7 +14,8 @@ COMMANDS = {
 }
 # Their worker processes load torch, so the command itself need not
 WITH_WORKERS = ("study plan", "study run", "tune", "scoreboard", "check")
-# How commands are resumed after Ctrl-C; a fit says it itself, as only it knows its folder.
+# How commands are resumed after Ctrl-C; a fit says it itself, as only it knows its
+# folder.
 RESUMED = dict.fromkeys(("study", "tune", "scoreboard"), "the same command resumes")
 USAGE = """\
 Compare activation functions with repeated seeds and statistical tests.

@@ -37,7 +37,8 @@ def main(argv: Sequence[str]) -> None:
     if args.name not in DATA:
         raise unknown("dataset", args.name, DATA)
 
-    # The only dataset that a user has to fetch; others come from the hub or need a licence
+    # The only dataset that a user has to fetch; others come from the hub or need a
+    # licence
     if args.name == "twitter_pos":
         print(*twitter_pos.fetch(args.folder), sep="\n")
     else:
@@ -56,7 +57,9 @@ def parser() -> Parser:
         title="commands", dest="command", required=True, metavar="list|fetch"
     )
     commands.add_parser("list", help=LIST, description=f"{LIST}.")
-    fetching = commands.add_parser("fetch", help=FETCH, description=f"{FETCH}. {_ON_FIRST_USE}")
+    fetching = commands.add_parser(
+        "fetch", help=FETCH, description=f"{FETCH}. {_ON_FIRST_USE}"
+    )
     fetching.add_argument("name", metavar="NAME", help="the dataset: twitter_pos")
     fetching.add_argument(
         "--folder",
@@ -69,7 +72,9 @@ def parser() -> Parser:
 
 LIST = "List the datasets, their sources and how to get them"
 FETCH = "Download a dataset and check its digests"
-_ON_FIRST_USE = "A run downloads MNIST, CIFAR and WikiText from the Hugging Face Hub on first use."
+_ON_FIRST_USE = (
+    "A run downloads MNIST, CIFAR and WikiText from the Hugging Face Hub on first use."
+)
 _HUB = (
     "is downloaded from the Hugging Face Hub on first use, unless data.dataset is a folder with "
     "its parquet files"

@@ -64,7 +64,8 @@ def printing() -> Iterator[Callable[[], bool]]:
         raise
     finally:
         try:
-            # Python itself would flush after the program, too late to report a full disk
+            # Python itself would flush after the program, too late to report a full
+            # disk
             sys.stdout.flush()
         except OSError as error:
             # Else Python would write the buffer again at exit

@@ -51,7 +51,9 @@ class Timing(NamedTuple):
         return total * self.updates
 
 
-def measure(study: Study, todo: Sequence[Run], helper: Worker | Inline, rounds: int) -> Timing:
+def measure(
+    study: Study, todo: Sequence[Run], helper: Worker | Inline, rounds: int
+) -> Timing:
     """Time updates of each grid point of some runs.
 
     Args:
@@ -73,7 +75,9 @@ def measure(study: Study, todo: Sequence[Run], helper: Worker | Inline, rounds: 
     # Time an update at each grid point
     tuned_keys = study.select.tune
     seconds = {}
-    costs = measure_costs(helper, trainable, study, tuned_keys, rounds=rounds, processor=True)
+    costs = measure_costs(
+        helper, trainable, study, tuned_keys, rounds=rounds, processor=True
+    )
     for cost in costs:
         if "failed" not in cost:
             point = Point(cost["point"]).without(tuned_keys)
@@ -94,7 +98,9 @@ def remaining(folder: StudyFolder, helper: Worker | Inline, rounds: int) -> floa
     study = folder.study
     stages = opening.opened(folder, store=False).stages
     current = stages[-1]
-    unfinished = [run_folder.run for run_folder in current.runs if not run_folder.finished]
+    unfinished = [
+        run_folder.run for run_folder in current.runs if not run_folder.finished
+    ]
     later_stages = study.stages[len(stages) :]
     # Nothing is left to train
     if not unfinished and not later_stages:
@@ -113,7 +119,9 @@ def remaining(folder: StudyFolder, helper: Worker | Inline, rounds: int) -> floa
     return total
 
 
-def timed(studies: Sequence[Study], runs: Path, worker: Worker | Inline) -> dict[str, float]:
+def timed(
+    studies: Sequence[Study], runs: Path, worker: Worker | Inline
+) -> dict[str, float]:
     """Print and return how many seconds each study will take on an idle machine, by its name."""
     times: dict[str, float] = {}
     for study in studies:
@@ -124,8 +132,9 @@ def timed(studies: Sequence[Study], runs: Path, worker: Worker | Inline) -> dict
             print(f"{study.name}: {reason}")
             continue
 
-        # All else takes about twice as long as trying and timing the updates here. Other programs
-        # do not add to the time of the processor, which begins from 0 in a new worker.
+        # All else takes about twice as long as trying and timing the updates here.
+        # Other programs do not add to the time of the processor, which begins from 0 in
+        # a new worker.
         elapsed = max(0.0, worker.call("time:process_time") - start)
         times[study.name] = updates + 2 * elapsed
         print(f"{study.name}: about {duration(times[study.name])}")

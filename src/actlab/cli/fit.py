@@ -34,7 +34,12 @@ from actlab.storage.mappings import parse
 TRUST = "--trust"  # a checkpoint may name any class, and files with activations
 SKIP_NULL = ("skip_null", "skip_unset")  # values of --print_config, as in LightningCLI
 # Callbacks of Lightning that change the training.
-CHANGING = {"EarlyStopping", "StochasticWeightAveraging", "WeightAveraging", "EMAWeightAveraging"}
+CHANGING = {
+    "EarlyStopping",
+    "StochasticWeightAveraging",
+    "WeightAveraging",
+    "EMAWeightAveraging",
+}
 # Options that the parser of LightningCLI does not have.
 _OF_PROCESS = ("--ckpt_path", "--products", "--graphs")
 
@@ -47,13 +52,18 @@ class RecordConfig(SaveConfigCallback):
         super().__init__(None, None, **kwargs)  # type: ignore[arg-type]
         self.text = text
 
-    def save_config(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+    def save_config(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str
+    ) -> None:
         """Write the config file and log the hyperparameters."""
         if stage == "fit":
-            # A later run in the same folder with another config writes `config-1.yaml` and so on.
+            # A later run in the same folder with another config writes `config-1.yaml`
+            # and so on.
             path = Path(trainer.default_root_dir, "config.yaml")
             number = 0
-            while path.exists() and regular(path).read_text(encoding="utf-8") != self.text:
+            while (
+                path.exists() and regular(path).read_text(encoding="utf-8") != self.text
+            ):
                 number += 1
                 path = path.with_stem(f"config-{number}")
             path.write_text(self.text, encoding="utf-8")
@@ -117,7 +127,15 @@ def main(args: Sequence[str]) -> None:
         elif command != "fit":
             defaults = {"logger": False}
         experiment = CommandLine(
-            command, words, RecordConfig, name, path, contents, print_form, typed, **defaults
+            command,
+            words,
+            RecordConfig,
+            name,
+            path,
+            contents,
+            print_form,
+            typed,
+            **defaults,
         )
         experiment.run()
 
@@ -185,7 +203,9 @@ def _print_form(options: Sequence[Option]) -> str | None:
     form = forms[0]
     if form not in ("", *SKIP_NULL):
         allowed = " or ".join(SKIP_NULL)
-        raise ActlabError(f"{arguments.PRINT}: expected no value or {allowed}, got {form!r}.")
+        raise ActlabError(
+            f"{arguments.PRINT}: expected no value or {allowed}, got {form!r}."
+        )
     return form
 
 
@@ -216,7 +236,8 @@ def _texts(options: Sequence[Option]) -> list[str]:
 def _ignore_warnings(of_callbacks: bool) -> None:
     """Ignore warnings of Lightning that say nothing here."""
     warnings.filterwarnings(
-        "ignore", "The number of training batches .* is smaller than the logging interval"
+        "ignore",
+        "The number of training batches .* is smaller than the logging interval",
     )
     if of_callbacks:  # callback states of training are irrelevant here
         warnings.filterwarnings("ignore", ".*callbacks used to create the checkpoint")
@@ -227,7 +248,8 @@ def continued(checkpoint: str, contents: Mapping[str, Any]) -> dict[str, Any]:
 
     It only keeps its last epoch.
     """
-    # A record of a checkpoint names no callbacks, so those that change training are missing
+    # A record of a checkpoint names no callbacks, so those that change training are
+    # missing
     callbacks = contents.get("callbacks") or ()
     kinds = {str(key).partition("{")[0] for key in callbacks}
     omitted = sorted(kinds & CHANGING)

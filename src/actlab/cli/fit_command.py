@@ -43,8 +43,8 @@ from actlab.storage.contents import texts
 from actlab.storage.logger_ids import ensure_id, forget_id, has_id
 from actlab.storage.mappings import written
 
-# Commands that evaluate a fit, with the methods that they require of the model, and of the data or
-# the model.
+# Commands that evaluate a fit, with the methods that they require of the model, and of
+# the data or the model.
 EVALUATIONS = (
     ("test", "test_step", "test_dataloader"),
     ("validate", "validation_step", "val_dataloader"),
@@ -89,8 +89,8 @@ class CommandLine(ActlabCLI):
         self.print_form = print_form
         self.typed = typed
 
-        # The parser never sees the checkpoint: LightningCLI would merge its hyperparameters over
-        # the words.
+        # The parser never sees the checkpoint: LightningCLI would merge its
+        # hyperparameters over the words.
         self.keywords: dict[str, Any] = {"ckpt_path": checkpoint}
         self.contents = contents  # until the Trainer has them
         self.dropped = words.dropped
@@ -132,7 +132,8 @@ class CommandLine(ActlabCLI):
             parser.link_arguments(sections.SEED, f"{section}.init_args.seed")
         self.link_shapes(parser)
 
-        # Arguments of the Trainer's method that the command passes itself are no options
+        # Arguments of the Trainer's method that the command passes itself are no
+        # options
         skipped: set[Any] = {*self.subcommands()[self.command], "ckpt_path"}
         parser.add_method_arguments(pl.Trainer, self.command, skip=skipped)
 
@@ -143,7 +144,8 @@ class CommandLine(ActlabCLI):
         if self.stated:
             source = "the code of the config"
         with one_line_errors(self.stated):
-            metric_classes.check(self.stated)  # before the parser, which does not name the metric
+            # Checked before the parser, which does not name the metric.
+            metric_classes.check(self.stated)
             with importing(source):
                 self.config = config = parser.parse_args(args)
 
@@ -180,8 +182,13 @@ class CommandLine(ActlabCLI):
     def _print_notes(self) -> None:
         """Say which values of the config are left out or replaced."""
         for path, keys in self.dropped.items():
-            print(f"note: {path} does not accept {', '.join(keys)}: left out", file=sys.stderr)
-        for note in sections.replaced_seeds(self.config.as_dict(), self.config[sections.SEED]):
+            print(
+                f"note: {path} does not accept {', '.join(keys)}: left out",
+                file=sys.stderr,
+            )
+        for note in sections.replaced_seeds(
+            self.config.as_dict(), self.config[sections.SEED]
+        ):
             print(f"note: {note}", file=sys.stderr)
 
     def _print_config(self, form: str) -> None:
@@ -206,19 +213,23 @@ class CommandLine(ActlabCLI):
         path = self.keywords.get("ckpt_path")
         fits = self.command == "fit"
 
-        # A fit with a config has a folder of its own, every other command uses the checkpoint's
+        # A fit with a config has a folder of its own, every other command uses the
+        # checkpoint's
         has_own_folder = fits and not self.continues
         if not has_own_folder and path is not None and path not in LIGHTNING_WORDS:
             self.folder = fit_folders.folder_of(Path(path))
         else:
-            self.folder = fit_folders.folder_for(root, fit_folders.name_of(config), path)
+            self.folder = fit_folders.folder_for(
+                root, fit_folders.name_of(config), path
+            )
 
         # These name a file in the folder that was found
         if path in ("last", "best"):
             checkpoint = fit_folders.checkpoint_in(self.folder, path, fits)
             self.keywords["ckpt_path"] = str(checkpoint)
         if fits and path is None:
-            forget_id(self.folder)  # an id left by a fit that stopped before its first checkpoint
+            # An id may be left by a fit that stopped before its first checkpoint.
+            forget_id(self.folder)
 
     def _set_up_loggers(self, group: str, config: Mapping[str, Any]) -> None:
         """Set what the loggers of the config leave open, such as their folder and name."""
@@ -260,7 +271,9 @@ class CommandLine(ActlabCLI):
 
         # Read the recorded model, which may only name code that the config names too
         try:
-            model = admitted(trained, "", user_texts=texts(self.stated), only=("model",))
+            model = admitted(
+                trained, "", user_texts=texts(self.stated), only=("model",)
+            )
         except UntrustedError as error:
             value = get_dotted(dict(self.stated), error.key)
             raise self._difference(error.key, value, error.value, path) from error
@@ -278,7 +291,9 @@ class CommandLine(ActlabCLI):
         if fits:
             compared.append(sections.SEED)
         for key in compared:
-            difference = next(differences(recorded[key], trained_values[key], key), None)
+            difference = next(
+                differences(recorded[key], trained_values[key], key), None
+            )
             if difference is not None:
                 raise self._difference(*difference, path)
 
@@ -314,7 +329,9 @@ class CommandLine(ActlabCLI):
 
         It writes to the run's folder unless the config sets another folder.
         """
-        trainer = super().instantiate_trainer(default_root_dir=str(self.folder), **kwargs)
+        trainer = super().instantiate_trainer(
+            default_root_dir=str(self.folder), **kwargs
+        )
         callbacks = trainer.callbacks  # type: ignore[attr-defined]
 
         # Count the updates of blocks
@@ -345,7 +362,8 @@ class CommandLine(ActlabCLI):
         """Run the command; no other process fits in the folder meanwhile."""
         method = getattr(self.trainer, self.command)
         run = partial(method, self.model, datamodule=self.datamodule)
-        # Only rank 0 locks and reports; evaluations write nothing that they could damage
+        # Only rank 0 locks and reports; evaluations write nothing that they could
+        # damage
         if self.command != "fit" or not self.trainer.is_global_zero:
             run(**self.keywords)
             return
@@ -374,7 +392,10 @@ class CommandLine(ActlabCLI):
             paths = []
             for callback in self.trainer.checkpoint_callbacks:
                 if isinstance(callback, ModelCheckpoint):
-                    paths += [Path(callback.best_model_path), Path(callback.last_model_path)]
+                    paths += [
+                        Path(callback.best_model_path),
+                        Path(callback.last_model_path),
+                    ]
             stored = fit_folders.by_age(path for path in paths if path.is_file())
         # Nothing has been stored yet
         if not stored:
@@ -428,7 +449,9 @@ class CommandLine(ActlabCLI):
         """Return whether the data or the model have a loader, and actlab's data its samples."""
         data = self.datamodule
         # Every TensorDataModule has the loader, but not every dataset has the split
-        if isinstance(data, TensorDataModule) and not is_overridden(loader, data, TensorDataModule):
+        if isinstance(data, TensorDataModule) and not is_overridden(
+            loader, data, TensorDataModule
+        ):
             return getattr(data, loader.removesuffix("_dataloader")) is not None
         return is_overridden(loader, data) or is_overridden(loader, self.model)
 
@@ -445,7 +468,9 @@ def locked(folder: Path) -> AbstractContextManager[Any]:
         ) from None
 
 
-def set_up_loggers(loggers: Any, folder: Path, settings: Mapping[str, Any], fits: bool) -> None:
+def set_up_loggers(
+    loggers: Any, folder: Path, settings: Mapping[str, Any], fits: bool
+) -> None:
     """Set what the loggers in a parsed config accept and the config does not set.
 
     Args:
@@ -470,12 +495,16 @@ def set_up_loggers(loggers: Any, folder: Path, settings: Mapping[str, Any], fits
                 if arguments.save_dir in unset:
                     arguments.save_dir = str(folder)
 
-        # Set metric modes; name and tags only of loggers that have groups, such as W&B's
+        # Set metric modes; name and tags only of loggers that have groups, such as
+        # W&B's
         for key, value in settings.items():
-            if arguments.get(key, "") is None and (key == "modes" or "group" in arguments):
+            if arguments.get(key, "") is None and (
+                key == "modes" or "group" in arguments
+            ):
                 arguments[key] = value
 
-        # With the folder's id, a resumed fit and the evaluation of a fit continue its history.
+        # With the folder's id, a resumed fit and the evaluation of a fit continue its
+        # history.
         if (fits or has_id(folder)) and arguments.get("id", "") is None:
             arguments.id = ensure_id(folder)
 

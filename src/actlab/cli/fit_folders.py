@@ -19,8 +19,8 @@ from actlab.errors import ActlabError
 from actlab.storage.checkpoints import read
 
 LIGHTNING_WORDS = ("best", "last", "hpc")  # values of ckpt_path that are not paths
-# Trainer arguments that do not change the name of a run: length of training, extent of evaluation,
-# plugins.
+# Trainer arguments that do not change the name of a run: length of training, extent of
+# evaluation, plugins.
 _NOT_TRAINED = (
     *("max_epochs", "min_epochs", "max_steps", "min_steps", "max_time"),
     *("limit_test_batches", "limit_predict_batches", "plugins"),
@@ -36,7 +36,8 @@ def name_of(config: Mapping[str, Any]) -> str:
     trainer = dict(config.get("trainer") or {})
     for key in _NOT_TRAINED:
         trainer.pop(key, None)
-    callbacks = as_list(trainer.get("callbacks") or [])  # Lightning accepts one without a list
+    # Lightning accepts one callback without a list.
+    callbacks = as_list(trainer.get("callbacks") or [])
     # Checkpoints change no number
     trainer["callbacks"] = [
         callback
@@ -149,8 +150,8 @@ def checkpoint_in(folder: Path, word: str, resumes: bool) -> Path:
                 return file
         return files[0]
 
-    # A fit that resumed without -c replaced the last one and monitored nothing; each best one
-    # records itself.
+    # A fit that resumed without -c replaced the last one and monitored nothing; each
+    # best one records itself.
     for file in files:
         for state in read(file).get("callbacks", {}).values():
             # No monitor, no best checkpoint.
@@ -160,4 +161,6 @@ def checkpoint_in(folder: Path, word: str, resumes: bool) -> Path:
             for target in files:  # the folder may have moved since
                 if recorded.endswith(f"/{target.relative_to(folder).as_posix()}"):
                     return target
-    raise ActlabError(f"the run in {str(folder)!r} has no best checkpoint. Pass last or a path.")
+    raise ActlabError(
+        f"the run in {str(folder)!r} has no best checkpoint. Pass last or a path."
+    )

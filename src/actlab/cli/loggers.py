@@ -40,7 +40,8 @@ class Loggers:
     root: Path
     tags: tuple[str, ...]
     modes: Mapping[str, str]  # `min` or `max` by metric
-    # Labels of grid values whose usual labels are equal, by `canonical`, such as `a.py:Name`
+    # Labels of grid values whose usual labels are equal, by `canonical`, such as
+    # `a.py:Name`
     texts: Mapping[str, str]
 
     def __call__(self, run: Run) -> Any:
@@ -67,7 +68,9 @@ class Loggers:
 
         # Log the config, the setting and the activation
         hyperparameters = plain(run.config)
-        hyperparameters["setting"] = run.point.in_words(text=lambda _, value: self._label(value))
+        hyperparameters["setting"] = run.point.in_words(
+            text=lambda _, value: self._label(value)
+        )
         if run.spelling:
             hyperparameters["activation"] = activation_label
         logger.log_hyperparams(hyperparameters)

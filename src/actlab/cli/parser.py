@@ -22,7 +22,9 @@ class _Help(argparse.HelpFormatter):
 class Parser(argparse.ArgumentParser):
     """A parser that raises `ActlabError` instead of printing its usage, and shows ``examples``."""
 
-    def __init__(self, *args: Any, examples: Sequence[str] = (), **options: Any) -> None:
+    def __init__(
+        self, *args: Any, examples: Sequence[str] = (), **options: Any
+    ) -> None:
         if examples:
             options["epilog"] = "\n  ".join([_EXAMPLES, *examples])
         options.setdefault("formatter_class", _Help)

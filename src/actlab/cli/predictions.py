@@ -40,7 +40,9 @@ class PredictionTable(BasePredictionWriter):
         super().__init__("batch")
         self.path = path
 
-    def on_predict_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_predict_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule
+    ) -> None:
         """Reset the table."""
         # Each device would see a part of the samples
         if trainer.world_size > 1:
@@ -91,7 +93,9 @@ class PredictionTable(BasePredictionWriter):
         # In memory: a parquet file is written as a whole
         self.parts.append(table)
 
-    def on_predict_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_predict_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule
+    ) -> None:
         """Write the file and print its path."""
         with replacing(self.path) as partial:
             pd.concat(self.parts, ignore_index=True).to_parquet(partial, index=False)
@@ -157,7 +161,9 @@ def rows(
         predicted = leading.argmax(1)
         cells |= columns("predicted", predicted)
         if class_names:
-            cells["predicted_class"] = [class_names[number] for number in predicted.tolist()]
+            cells["predicted_class"] = [
+                class_names[number] for number in predicted.tolist()
+            ]
         cells |= columns(PROBABILITY, leading.amax(1))
 
     # Add the predictions
@@ -184,7 +190,9 @@ def _label_columns(label: Tensor, class_names: Sequence[str] | None) -> dict[str
     return cells
 
 
-def columns(name: str, values: Tensor, names: Sequence[str] | None = None) -> Mapping[str, Any]:
+def columns(
+    name: str, values: Tensor, names: Sequence[str] | None = None
+) -> Mapping[str, Any]:
     """Return a tensor ``(B, …)`` as columns ``name_0``, ``name_1`` …; ``(B,)`` as column ``name``.
 
     ``names`` replace the numbers in the names of the columns.

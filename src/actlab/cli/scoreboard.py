@@ -104,7 +104,9 @@ def main(argv: Sequence[str]) -> int:
         return 0
 
     # Plan the studies
-    plans, left_out = planned(named_tasks(args.tasks), activations, args.data, args.smoke)
+    plans, left_out = planned(
+        named_tasks(args.tasks), activations, args.data, args.smoke
+    )
     for line in left_out:
         print(line)
 
@@ -116,7 +118,9 @@ def main(argv: Sequence[str]) -> int:
     total = sum(seconds.values())
     idle = f"{duration(total / cores)} on {plural(cores, 'idle core')}"
     estimate = f"all tasks: about {duration(total)} one by one, {idle}"
-    print(f"{estimate}; --minutes {args.minutes:g} allows {duration(limit)}", flush=True)
+    print(
+        f"{estimate}; --minutes {args.minutes:g} allows {duration(limit)}", flush=True
+    )
     if limit == 0:  # the estimate was all that was asked for
         return 0
     # A study uses all cores
@@ -143,7 +147,9 @@ def main(argv: Sequence[str]) -> int:
 
     # Show the results
     if late:
-        print(f"left out, because they do not fit into {duration(limit)}: {', '.join(late)}")
+        print(
+            f"left out, because they do not fit into {duration(limit)}: {', '.join(late)}"
+        )
     if args.smoke:
         print(*sentences.smoke_lines(tables), sep="\n")
     elif tables:
@@ -204,7 +210,9 @@ def check_minutes(limit: float, elapsed: float, seconds: Mapping[str, float]) ->
     )
 
 
-def tables_of(name: str, plan: PlannedTask, folder: StudyFolder) -> dict[DataName, StudyTable]:
+def tables_of(
+    name: str, plan: PlannedTask, folder: StudyFolder
+) -> dict[DataName, StudyTable]:
     """Write the reports on the data sets of a task that have results, and return their tables."""
     from actlab.reports import output, table_files
 
@@ -218,7 +226,9 @@ def tables_of(name: str, plan: PlannedTask, folder: StudyFolder) -> dict[DataNam
         output.write(loaded[: number + 1], table, path, html=True)
         tables[name, data] = table
     if tables:
-        table_files.write_text(folder.path / selections.FILE, table_files.to_csv(loaded[0]))
+        table_files.write_text(
+            folder.path / selections.FILE, table_files.to_csv(loaded[0])
+        )
     return tables
 
 

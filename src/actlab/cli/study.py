@@ -12,7 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from actlab.analysis.comparison import table_of, too_few_seeds
-from actlab.cli import study_new, study_options, study_output, study_verdicts, study_wandb
+from actlab.cli import (
+    study_new,
+    study_options,
+    study_output,
+    study_verdicts,
+    study_wandb,
+)
 from actlab.cli.loggers import NAMES, logger_factory, unlogged
 from actlab.cli.parser import Parser
 from actlab.cli.study_clean import clean
@@ -47,7 +53,10 @@ COMMANDS = {
     "schema": "Print the JSON schema of study files, for editors.",
 }
 EXAMPLES = {
-    "new": ["actlab study new mine.yaml", "actlab study new mine.yaml --like gelu_mnist_noise"],
+    "new": [
+        "actlab study new mine.yaml",
+        "actlab study new mine.yaml --like gelu_mnist_noise",
+    ],
     "plan": [
         "actlab study plan gelu_mnist_classifier",
         "actlab study plan mine.yaml --time --set data.dataset=FOLDER",
@@ -95,7 +104,10 @@ def parser() -> Parser:
 
     # What is read
     subs["new"].add_argument(
-        "path", metavar="PATH", type=Path, help="the file to write; it is never overwritten"
+        "path",
+        metavar="PATH",
+        type=Path,
+        help="the file to write; it is never overwritten",
     )
     subs["new"].add_argument(
         "--like",
@@ -112,7 +124,9 @@ def parser() -> Parser:
 
     # What is done
     subs["plan"].add_argument(
-        "--time", action="store_true", help="also time some updates, and estimate the training time"
+        "--time",
+        action="store_true",
+        help="also time some updates, and estimate the training time",
     )
     subs["plan"].add_argument(
         "--detect",
@@ -124,7 +138,11 @@ def parser() -> Parser:
     study_options.add_run_options(subs["run"])
     form = subs["show"].add_mutually_exclusive_group()
     form.add_argument(
-        "--json", action="store_const", dest="form", const="json", help="print the table as JSON"
+        "--json",
+        action="store_const",
+        dest="form",
+        const="json",
+        help="print the table as JSON",
     )
     form.add_argument(
         "--csv",
@@ -134,12 +152,18 @@ def parser() -> Parser:
         help="print the values of each run as CSV",
     )
     form.add_argument(
-        "--latex", action="store_const", dest="form", const="latex", help="print the table as LaTeX"
+        "--latex",
+        action="store_const",
+        dest="form",
+        const="latex",
+        help="print the table as LaTeX",
     )
     subs["clean"].add_argument(
         "--all", action="store_true", help="include the whole folder of the study"
     )
-    subs["clean"].add_argument("--yes", action="store_true", help="delete the listed files")
+    subs["clean"].add_argument(
+        "--yes", action="store_true", help="delete the listed files"
+    )
     subs["report"].add_argument(
         "--html", action="store_true", help="also write an HTML page, report.html"
     )
@@ -149,7 +173,9 @@ def parser() -> Parser:
     )
     project = os.environ.get("WANDB_PROJECT", "actlab")
     subs["wandb"].add_argument(
-        "--project", default=project, help=f"W&B project of the runs; default: {project}"
+        "--project",
+        default=project,
+        help=f"W&B project of the runs; default: {project}",
     )
     return top
 
@@ -172,7 +198,9 @@ def _run(args: Namespace, argv: Sequence[str]) -> int:
     if args.command == "plan":
         _plan(folder, args)
     elif args.command == "status":
-        show_status(folder, shlex.join(["actlab", "study", "run", *argv[1:]]), args.stage)
+        show_status(
+            folder, shlex.join(["actlab", "study", "run", *argv[1:]]), args.stage
+        )
     elif args.command == "run":
         return run_and_show(folder, args, argv)
     elif args.command == "clean":
@@ -265,7 +293,9 @@ def loaded(folder: StudyFolder, stage: str | None) -> list[Results]:
             "run prints. Remove --stage."
         )
     stages = opening.load(folder, stage)
-    if stages[-1].study.reference == "":  # as trials have it; 0.0 and False are references
+    if (
+        stages[-1].study.reference == ""
+    ):  # as trials have it; 0.0 and False are references
         raise ActlabError(
             f"there are no results to compare in {folder.path}. Run the study again if trials have "
             "not ended. Search other values if all trials failed or diverged."
@@ -275,7 +305,9 @@ def loaded(folder: StudyFolder, stage: str | None) -> list[Results]:
 
 def _searches(folder: StudyFolder, name: str | None) -> bool:
     """Return whether a stage of a name is a search."""
-    return any(stage.name == name and stage.search is not None for stage in folder.study.stages)
+    return any(
+        stage.name == name and stage.search is not None for stage in folder.study.stages
+    )
 
 
 def run_and_show(folder: StudyFolder, args: Namespace, argv: Sequence[str]) -> int:
@@ -286,7 +318,9 @@ def run_and_show(folder: StudyFolder, args: Namespace, argv: Sequence[str]) -> i
     """
     # Reject mistakes before the first run
     if args.max_stack < 1:
-        raise ActlabError(f"--max-stack: expected a positive whole number, got {args.max_stack}.")
+        raise ActlabError(
+            f"--max-stack: expected a positive whole number, got {args.max_stack}."
+        )
     loggers = logger_factory(args.logger, folder)
 
     # Train the unfinished runs
@@ -307,12 +341,15 @@ def run_and_show(folder: StudyFolder, args: Namespace, argv: Sequence[str]) -> i
         failed = run(folder, engine, args.stage)
     exit_code = 1 if failed else 0
 
-    # A search has no table, and its trials have been printed; a shard has a part of the runs
+    # A search has no table, and its trials have been printed; a shard has a part of the
+    # runs
     if _searches(folder, args.stage):
         print("the same command without --stage compares what the search selected")
         return exit_code
     if args.shard is not None:
-        print("when all shards have ended, start the study without --shard for costs and tables")
+        print(
+            "when all shards have ended, start the study without --shard for costs and tables"
+        )
         return exit_code
 
     # Processes of one study may end at the same time: one writes, the others wait
@@ -341,9 +378,15 @@ def run_and_show(folder: StudyFolder, args: Namespace, argv: Sequence[str]) -> i
             study_output.store(stages, table, path)
         study_output.show_files(path)
 
-        # Suggest a number of seeds for activations of the command line, if the user did not state
-        # seeds, in a study whose seeds are not divided between stages, and if no run failed
-        if args.activations and args.seeds is None and not folder.study.stages and not failed:
+        # Suggest a number of seeds for activations of the command line, if the user did
+        # not state seeds, in a study whose seeds are not divided between stages, and if
+        # no run failed
+        if (
+            args.activations
+            and args.seeds is None
+            and not folder.study.stages
+            and not failed
+        ):
             study_verdicts.suggest(results, table, ["study", *argv], args.reference)
     return exit_code
 
@@ -361,9 +404,15 @@ def _machines(args: Namespace) -> AbstractContextManager[Cluster | None]:
     if args.cluster is None:
         if reserved:
             option = next(iter(reserved))
-            raise ActlabError(f"--{option} requires --cluster. Add --cluster HOST:PORT.")
+            raise ActlabError(
+                f"--{option} requires --cluster. Add --cluster HOST:PORT."
+            )
         return nullcontext()
 
-    from actlab.engines.cluster import Options, connected  # imported lazily: loads torch
+    # Imported lazily, because it loads torch.
+    from actlab.engines.cluster import (
+        Options,
+        connected,
+    )
 
     return connected(Options(args.cluster, **reserved))

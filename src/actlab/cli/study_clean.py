@@ -79,7 +79,9 @@ def _unneeded(
     unplanned = stored_runs - planned.keys()
 
     # Keep runs that a later stage may plan, or that other options plan
-    may_be_planned = len(stages) < len(folder.study.stages) or stored_runs.isdisjoint(planned)
+    may_be_planned = len(stages) < len(folder.study.stages) or stored_runs.isdisjoint(
+        planned
+    )
     if may_be_planned:
         current = _of_current_code(unplanned, root, planned)
         if current:
@@ -104,7 +106,9 @@ def _unneeded(
     return paths
 
 
-def _of_current_code(names: set[str], root: Path, planned: Mapping[str, RunFolder]) -> set[str]:
+def _of_current_code(
+    names: set[str], root: Path, planned: Mapping[str, RunFolder]
+) -> set[str]:
     """Return the names of runs whose code and data are the same as now."""
     digests = changes.digests(run.run for run in planned.values())
     return {name for name in names if not changes.changed(root / name, digests)}

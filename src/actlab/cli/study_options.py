@@ -20,13 +20,18 @@ if TYPE_CHECKING:
 
 def add_study_options(sub: ArgumentParser) -> _ActionsContainer:
     """Add the options that name a study and change it; return their group."""
-    sub.add_argument("file", metavar="FILE", help="a study file, or the name of a bundled study")
+    sub.add_argument(
+        "file", metavar="FILE", help="a study file, or the name of a bundled study"
+    )
     comparison = sub.add_argument_group("what to compare")
     comparison.add_argument(
-        "--smoke", action="store_true", help="run on samples, in seconds; writes DIR/FILE-smoke"
+        "--smoke",
+        action="store_true",
+        help="run on samples, in seconds; writes DIR/FILE-smoke",
     )
     comparison.add_argument(
-        # One option for every key, so that a command can repeat any difference from the file
+        # One option for every key, so that a command can repeat any difference from the
+        # file
         "--set",
         action="append",
         default=[],
@@ -69,7 +74,9 @@ def add_comparison_options(sub: ArgumentParser) -> _ActionsContainer:
 def add_stage_option(group: _ActionsContainer) -> None:
     """Add the option that names a stage of the study."""
     group.add_argument(
-        "--stage", metavar="NAME", help="use only this stage of the study; default: all open stages"
+        "--stage",
+        metavar="NAME",
+        help="use only this stage of the study; default: all open stages",
     )
 
 
@@ -146,7 +153,9 @@ def add_run_options(sub: ArgumentParser) -> None:
     add_folder_option(output)
     output.add_argument("--report", action="store_true", help="also draw the figures")
     output.add_argument(
-        "--html", action="store_true", help="also draw the figures, and write an HTML page"
+        "--html",
+        action="store_true",
+        help="also draw the figures, and write an HTML page",
     )
     output.add_argument(
         "--logger",
@@ -165,7 +174,9 @@ def shard(text: str) -> Shard:
     index, slash, number = text.partition("/")
 
     # Shards count from 0
-    if not (slash and index.isdecimal() and number.isdecimal() and int(index) < int(number)):
+    if not (
+        slash and index.isdecimal() and number.isdecimal() and int(index) < int(number)
+    ):
         raise ActlabError(
             f"--shard: expected I/N with whole numbers, I from 0 to N-1, such as 0/4, got {text!r}."
         )
@@ -182,7 +193,9 @@ def add_paper_options(sub: ArgumentParser) -> None:
         "without title",
     )
     sub.add_argument(
-        "--font", choices=("sans", "serif"), help="font of the figures of --paper; default: sans"
+        "--font",
+        choices=("sans", "serif"),
+        help="font of the figures of --paper; default: sans",
     )
 
 

@@ -12,14 +12,25 @@ from actlab.engines.ignored_runs import ignored
 from actlab.stages import opening
 from actlab.studies.locks import is_held
 from actlab.studies.plan import Run, Study
-from actlab.studies.states import DAMAGED, DIVERGED, FAILED, FINISHED, OVER, STARTED, WAITING, State
+from actlab.studies.states import (
+    DAMAGED,
+    DIVERGED,
+    FAILED,
+    FINISHED,
+    OVER,
+    STARTED,
+    WAITING,
+    State,
+)
 from actlab.studies.study_folder import StudyFolder
 
 RUNNING = "running"  # printed of a run that a process holds
 KINDS = (FINISHED, DIVERGED, FAILED, DAMAGED, RUNNING, STARTED, WAITING)
 
 
-def show_plan(folder: StudyFolder, with_time: bool, stage_name: str | None = None) -> None:
+def show_plan(
+    folder: StudyFolder, with_time: bool, stage_name: str | None = None
+) -> None:
     """Print the runs of all open stages or of one, and the remaining work."""
     # Print the states
     opened = opening.opened(folder)
@@ -90,7 +101,9 @@ def unopened(opened: opening.Opened) -> list[str]:
         # It has a run for each grid point and seed, whatever settings are selected
         points = plural(len(opened.stages[0].groups), "grid point")
         seeds = plural(len(stage.seeds), "seed")
-        lines.append(f"then stage {stage.name}: {points} at selected settings × {seeds}")
+        lines.append(
+            f"then stage {stage.name}: {points} at selected settings × {seeds}"
+        )
     # Such a stage may have finished runs, as in a part of an archive
     message = opened.unopened()
     if message:
@@ -98,7 +111,9 @@ def unopened(opened: opening.Opened) -> list[str]:
     return lines
 
 
-def show_status(folder: StudyFolder, command: str, stage_name: str | None = None) -> None:
+def show_status(
+    folder: StudyFolder, command: str, stage_name: str | None = None
+) -> None:
     """Print the number of runs in each state by stage, and what to do next; change nothing.
 
     ``command`` is the command that runs the study.
@@ -124,7 +139,9 @@ def show_status(folder: StudyFolder, command: str, stage_name: str | None = None
     print()
 
     # Print what the table does not show
-    reasons = Counter((state.kind, state.reason) for state in states.values() if state.reason)
+    reasons = Counter(
+        (state.kind, state.reason) for state in states.values() if state.reason
+    )
     for (kind, reason), number in reasons.items():
         print(f"{plural(number, 'run')} {kind}: {textwrap.shorten(reason, 300)}")
     # Name the stages that have not opened

@@ -19,7 +19,9 @@ from actlab.studies.study_folder import StudyFolder
 def detection(folder: StudyFolder, stage: str | None, size: float) -> list[str]:
     """Return how many pairs a difference needs, a line for each verdict; see `verdict.needs`."""
     if not 0 < size < math.inf:
-        raise ActlabError(f"--detect: expected a size above 0, such as 0.2, got {size}.")
+        raise ActlabError(
+            f"--detect: expected a size above 0, such as 0.2, got {size}."
+        )
 
     # The pairs so far tell the spread, without which no number of seeds can be told
     table = table_of(opening.load(folder, stage)[-1])
@@ -63,7 +65,9 @@ def suggest(
     missing_runs = table.planned / len(table.seeds) * seeds - table.ended
     time = duration(seconds / table.ended * missing_runs)
     command = shlex.join(["actlab", *words, *options])
-    print(f"\nThis command trains enough seeds for the margin, in about {time}:\n  {command}")
+    print(
+        f"\nThis command trains enough seeds for the margin, in about {time}:\n  {command}"
+    )
 
 
 def record_look(folder: StudyFolder, table: StudyTable) -> None:

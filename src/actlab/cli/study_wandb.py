@@ -12,7 +12,9 @@ from actlab.config.labels import printer
 from actlab.errors.imports import needing
 
 
-def publish(results: Results, table: StudyTable, folder: Path, written: Iterable[Path]) -> None:
+def publish(
+    results: Results, table: StudyTable, folder: Path, written: Iterable[Path]
+) -> None:
     """Log the table of a study, its figures and curves of its activations to W&B.
 
     Args:
@@ -30,7 +32,9 @@ def publish(results: Results, table: StudyTable, folder: Path, written: Iterable
     figure = activation_figures.plot_compared(
         {write(activation): activation for activation in activations}
     )
-    picture = style.write(figure, folder / "figures" / "units.png", dpi=activation_figures.DPI)
+    picture = style.write(
+        figure, folder / "figures" / "units.png", dpi=activation_figures.DPI
+    )
 
     # Log table and figures
     pictures = [path for path in written if path.suffix == ".png"]

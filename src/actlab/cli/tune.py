@@ -10,7 +10,11 @@ from typing import Any
 
 from actlab.cli.parser import Parser
 from actlab.cli.study import run_and_show
-from actlab.cli.study_options import add_run_options, add_stage_option, add_study_options
+from actlab.cli.study_options import (
+    add_run_options,
+    add_stage_option,
+    add_study_options,
+)
 from actlab.config.labels import in_full, label
 from actlab.config.paths import is_activation
 from actlab.config.values import as_list, named, same
@@ -213,7 +217,9 @@ def _searching(
         "compare": compare,
         "select": select,
         "reference": in_full(reference),
-        "figures": [{"name": "curves", "lines": compare, "y": {file.select.metric: None}}],
+        "figures": [
+            {"name": "curves", "lines": compare, "y": {file.select.metric: None}}
+        ],
         "stages": [
             {
                 "name": "search",
@@ -254,6 +260,8 @@ def _spaces(texts: Sequence[str]) -> dict[str, str]:
         key, equals, values = text.partition("=")
         key = key.strip()
         if not equals or key in spaces:
-            raise ActlabError(f"--search: expected {FORMS}, with each KEY once, got {text!r}.")
+            raise ActlabError(
+                f"--search: expected {FORMS}, with each KEY once, got {text!r}."
+            )
         spaces[key] = values
     return spaces

@@ -16,11 +16,18 @@ from typing import Any
 from actlab.config.class_paths import import_path
 from actlab.config.paths import OBJECT
 from actlab.config.sections import SECTIONS, SEED
-from actlab.config.signatures import PLAIN, classes_in, inner_type, is_callable, kinds, locate
+from actlab.config.signatures import (
+    PLAIN,
+    classes_in,
+    inner_type,
+    is_callable,
+    kinds,
+    locate,
+)
 from actlab.errors import ActlabError
 
-# Modules whose classes a record may name; torchmetrics' classes read no files and fetch no models
-# by a name.
+# Modules whose classes a record may name; torchmetrics' classes read no files and fetch
+# no models by a name.
 NAMES = (
     "actlab",
     "torch.nn",
@@ -32,8 +39,8 @@ NAMES = (
     "torchmetrics.image.psnr",
     "torchmetrics.image.ssim",
 )
-# Arguments of the Trainer that change results. No callback, logger, plugin, profiler or folder is
-# ever taken from a record: they run code or write.
+# Arguments of the Trainer that change results. No callback, logger, plugin, profiler or
+# folder is ever taken from a record: they run code or write.
 TRAINER = (
     "precision",
     "max_epochs",
@@ -49,8 +56,10 @@ TRAINER = (
     "limit_predict_batches",
     "deterministic",
 )
-WRITTEN = ("cache_dir",)  # folders that data write to; a record only names folders that are read
-# A word or a number, which name no code: without dots in words, colons, slashes and brackets.
+# Folders that data write to; a record only names folders that are read.
+WRITTEN = ("cache_dir",)
+# A word or a number, which name no code: without dots in words, colons, slashes and
+# brackets.
 _WORD = re.compile(r"[\w+-]*|[+-]?[\d.]+(e[+-]?\d+)?", re.IGNORECASE)
 
 
@@ -86,7 +95,9 @@ def admitted(
         only: the sections that are returned.
     """
     # A file of another program may hold anything
-    if not isinstance(recorded, Mapping) or not isinstance(recorded.get("trainer", {}), Mapping):
+    if not isinstance(recorded, Mapping) or not isinstance(
+        recorded.get("trainer", {}), Mapping
+    ):
         raise _malformed("model and data")
     reading = _Reading(remedy, trust, frozenset(user_texts))
     config: dict[str, Any] = {SEED: recorded.get(SEED, 0)}
@@ -155,10 +166,13 @@ class _Reading:
         self.check(more, Any, key)
 
     def _check_text(self, value: str, annotation: Any, key: str) -> None:
-        # If more than a text is accepted, the parser imports paths and reads YAML in texts. If an
-        # object is accepted, it takes a bare word for the name of any imported class.
+        # If more than a text is accepted, the parser imports paths and reads YAML in
+        # texts. If an object is accepted, it takes a bare word for the name of any
+        # imported class.
         options = kinds(annotation)
-        names_object = any(is_callable(option) or any(classes_in(option)) for option in options)
+        names_object = any(
+            is_callable(option) or any(classes_in(option)) for option in options
+        )
         is_word = _WORD.fullmatch(value) and not names_object
         if not (options <= {*PLAIN} or is_word):
             self._class(value, key)

@@ -11,7 +11,8 @@ from actlab.config.paths import short
 from actlab.errors import ActlabError
 from actlab.storage.paths import resolved
 
-# Keys that may hold the import path of a class in place of a mapping with ``class_path``.
+# Keys that may hold the import path of a class in place of a mapping with
+# ``class_path``.
 CLASSES = {
     "model",
     "data",
@@ -24,8 +25,9 @@ CLASSES = {
     "trainer.profiler",
     "trainer.strategy",
 }
-# Bare names that several installed classes may have, where ours or Lightning's is meant:
-# torchvision has an MLP, too. A test compares the networks with `actlab.networks`.
+# Bare names that several installed classes may have, where ours or Lightning's is
+# meant: torchvision has an MLP, too. A test compares the networks with
+# `actlab.networks`.
 NETWORKS = (
     "Autoencoder",
     "ConvNet",
@@ -40,7 +42,10 @@ NETWORKS = (
 _PLATEAU = "pytorch_lightning.cli.ReduceLROnPlateau"
 _BARE = {
     **{("model.network", name): f"actlab.networks.{name}" for name in NETWORKS},
-    **{(key, "ReduceLROnPlateau"): _PLATEAU for key in ("model.scheduler", "lr_scheduler")},
+    **{
+        (key, "ReduceLROnPlateau"): _PLATEAU
+        for key in ("model.scheduler", "lr_scheduler")
+    },
 }
 
 

@@ -70,13 +70,14 @@ ACTLAB = {
         )
     },
 }
-# Arguments that do not affect results if model and data are in `ACTLAB`: devices, and how data are
-# read.
+# Arguments that do not affect results if model and data are in `ACTLAB`: devices, and
+# how data are read.
 NOT_COUNTED_OF_ACTLAB = {
     "trainer": {"devices", "num_nodes", "use_distributed_sampler"},
     "data": {"cache_dir", "workers"},
 }
-_NULLS = {"check_val_every_n_epoch"}  # arguments for which null differs from the default
+# Arguments for which null differs from the default.
+_NULLS = {"check_val_every_n_epoch"}
 
 
 def identity_of(counts: Mapping[str, Any], sources: Mapping[str, str]) -> str:
@@ -122,7 +123,8 @@ def counted(config: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str, 
                 # Null is the Trainer's default, and the same as leaving the key out
                 del trainer[key]
             if key in BATCHES and type(value) is int and value == 1:
-                # A limit of 1 is a batch, of 1.0 all of them; numbers would be equal below
+                # A limit of 1 is a batch, of 1.0 all of them; numbers would be equal
+                # below
                 trainer[key] = "one batch"
 
     # Write equal values in one form

@@ -35,7 +35,11 @@ def label(value: Any, full: bool = False) -> str:
             return value
         return importable[1]
     # Six digits would round large numbers
-    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) >= 1e6:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or abs(value) >= 1e6
+    ):
         return str(value)
 
     # Numbers, in full only if no digit is lost

@@ -37,7 +37,8 @@ _FACTORIES = {
     Optimizer: "OptimizerCallable",
     LRScheduler: "LRSchedulerCallable",
 }
-# Of Lightning: the module that restores checkpoints, and the function that restores data loaders.
+# Of Lightning: the module that restores checkpoints, and the function that restores
+# data loaders.
 _RESTORING = (
     "pytorch_lightning.trainer.connectors.checkpoint_connector",
     "_load_combined_loader_states",
@@ -102,10 +103,12 @@ def mistake(
     Classes that the value names are looked into, by their signatures. The arguments ``passed`` of
     the value's own class come from elsewhere.
     """
-    classes = tuple(classes_in(annotation))  # of objects, also those that a factory returns
+    # Classes of objects, also of objects that a factory returns.
+    classes = tuple(classes_in(annotation))
     accepted_types = kinds(annotation)
 
-    # Text names a class only where no plain value could be meant; a number may be text: ``"1e-3"``
+    # Text names a class only where no plain value could be meant; a number may be text:
+    # ``"1e-3"``
     could_be_plain = accepted_types & {str, int, float, Any}
     if isinstance(value, str) and classes and not could_be_plain:
         value = {"class_path": value}
@@ -176,7 +179,9 @@ def _mistake_in_object(
         return ActlabError(f"{key}: expected the import path of a class, got {path!r}.")
     if not isinstance(arguments, Mapping):
         key = f"{location}.init_args"
-        return ActlabError(f"{key}: expected a mapping of names to values, got {arguments!r}.")
+        return ActlabError(
+            f"{key}: expected a mapping of names to values, got {arguments!r}."
+        )
 
     # The class must exist and fit
     classes = tuple(classes_in(annotation))
@@ -185,7 +190,8 @@ def _mistake_in_object(
     except ActlabError as error:
         return error
 
-    # A factory gets its first arguments from its caller: ``Callable[[int], Module]`` gets one
+    # A factory gets its first arguments from its caller: ``Callable[[int], Module]``
+    # gets one
     for factory in filter(is_callable, kinds(annotation)):
         arguments_passed = next(iter(get_args(factory)), None)
         if isinstance(arguments_passed, list):
@@ -196,7 +202,11 @@ def _mistake_in_object(
 
 
 def _mistake_in_arguments(
-    stated: Mapping[str, Any], owner: Any, path: str, location: str, passed: tuple[str, ...]
+    stated: Mapping[str, Any],
+    owner: Any,
+    path: str,
+    location: str,
+    passed: tuple[str, ...],
 ) -> ActlabError | None:
     accepted = parameters(owner)
     # Unknown parameters cannot be checked
@@ -207,19 +217,27 @@ def _mistake_in_arguments(
     for name, value in stated.items():
         if name in passed:
             key = f"{location}.{name}"
-            return ActlabError(f"{key} cannot be set, because actlab sets it. Remove it.")
+            return ActlabError(
+                f"{key} cannot be set, because actlab sets it. Remove it."
+            )
         if name not in accepted:
-            return _unknown_argument(name, stated, accepted.keys() - {*passed}, path, location)
+            return _unknown_argument(
+                name, stated, accepted.keys() - {*passed}, path, location
+            )
         error = mistake(value, accepted[name].annotation, f"{location}.{name}")
         if error:
             return error
 
     # Missing arguments
     present = (*stated, *passed)
-    missing = [name for name, p in accepted.items() if p.required and name not in present]
+    missing = [
+        name for name, p in accepted.items() if p.required and name not in present
+    ]
     if not missing:
         return None
-    factories = [_FACTORIES[base] for base in getattr(owner, "__mro__", ()) if base in _FACTORIES]
+    factories = [
+        _FACTORIES[base] for base in getattr(owner, "__mro__", ()) if base in _FACTORIES
+    ]
     # The module passes the parameters or the optimiser
     if factories and missing[0] == next(iter(accepted)):
         return ActlabError(
@@ -230,7 +248,11 @@ def _mistake_in_arguments(
 
 
 def _unknown_argument(
-    name: Any, stated: Mapping[str, Any], accepted: Collection[str], path: str, location: str
+    name: Any,
+    stated: Mapping[str, Any],
+    accepted: Collection[str],
+    path: str,
+    location: str,
 ) -> ActlabError:
     # An object below may accept the key
     for key, value in stated.items():
@@ -249,7 +271,9 @@ def _unknown_argument(
     while isinstance(value, Mapping) and len(value) == 1:
         ((inner_name, value),) = value.items()
         name = f"{name}.{inner_name}"
-    return unknown("config key", str(name), accepted, f"See the arguments of {path}.", location)
+    return unknown(
+        "config key", str(name), accepted, f"See the arguments of {path}.", location
+    )
 
 
 def bad_input(error: BaseException) -> ActlabError | None:
@@ -268,7 +292,9 @@ def unrestored(error: BaseException) -> ActlabError | None:
         places = {frame.f_globals.get("__name__"), frame.f_code.co_name}
         if not places.isdisjoint(_RESTORING):
             reason = described(error)
-            return ActlabError(f"the checkpoint cannot be restored ({reason}). Use another file.")
+            return ActlabError(
+                f"the checkpoint cannot be restored ({reason}). Use another file."
+            )
     return None
 
 
@@ -296,7 +322,9 @@ def unbuilt(error: BaseException) -> ActlabError:
 
 def _of_callback(error: BaseException) -> bool:
     """Return whether a callback of Lightning raised an error, such as for a missing metric."""
-    return isinstance(error, RuntimeError) and _raised_by(error, "pytorch_lightning.callbacks.")
+    return isinstance(error, RuntimeError) and _raised_by(
+        error, "pytorch_lightning.callbacks."
+    )
 
 
 def _raised_by(error: BaseException, package: str) -> bool:

@@ -49,7 +49,10 @@ def _mode_of(metric: Any) -> str:
 
 def gives_number(metric: Any) -> bool:
     """Return whether the result of a metric is one number."""
-    with warnings.catch_warnings(), suppress(Exception):  # a third-party metric may raise anything
+    with (
+        warnings.catch_warnings(),
+        suppress(Exception),
+    ):  # a third-party metric may raise anything
         warnings.simplefilter("ignore")  # compute before update
         return getattr(metric.clone().compute(), "ndim", None) == 0
     return metric.higher_is_better is not None  # as curves do not say
@@ -89,7 +92,9 @@ def _built(name: str, text: str) -> Any:
     try:
         parsed = parser.parse_object(config)
     except ArgumentError as error:
-        raise messages.mistake(value, metric, key) or messages.innermost(error, key) from error
+        raise messages.mistake(value, metric, key) or messages.innermost(
+            error, key
+        ) from error
     try:
         return parser.instantiate(parsed)[key]
     except Exception as error:  # a constructor may raise anything

@@ -8,7 +8,8 @@ from typing import Final
 
 from actlab.errors import ActlabError
 
-PARAMETERS = "activation/"  # begins the names of parameters that activations learn, by layer
+# Begins the names of parameters that activations learn, by layer.
+PARAMETERS = "activation/"
 LEARNT: Final = "learnt_activation"  # the curve that these parameters give
 LOWEST: Final = "learnt_activation_min"  # of the channels
 HIGHEST: Final = "learnt_activation_max"
@@ -16,7 +17,13 @@ INITIAL: Final = "initial_activation"
 # Condition of what training logged without ``on_epoch``: the value of the last batch.
 ONE_BATCH = "one batch"
 # Loops by the first word of a name.
-LOOPS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
+LOOPS = {
+    "train": "train",
+    "val": "val",
+    "valid": "val",
+    "validation": "val",
+    "test": "test",
+}
 _LOW = {"loss", "error", "perplexity", "nll", "mse", "mae", "rmse", "cer", "wer"}
 _HIGH = {
     "acc",

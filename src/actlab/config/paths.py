@@ -7,9 +7,19 @@ from typing import Any
 
 from actlab.errors import ActlabError
 
-SPEC = ("class_path", "init_args", "dict_kwargs")  # no arguments are allowed next to these keys
-ACTIVATION = "model.activation"  # of a task; other keys of activations end in its last part
-OBJECT = {"class_path", "init_args"}  # a mapping with one of these keys is built into an object
+# No arguments are allowed next to these keys.
+SPEC = (
+    "class_path",
+    "init_args",
+    "dict_kwargs",
+)
+# The activation of a task; other keys of activations end in its last part.
+ACTIVATION = "model.activation"
+# A mapping with one of these keys is built into an object.
+OBJECT = {
+    "class_path",
+    "init_args",
+}
 
 
 def set_dotted(config: dict[str, Any], key: str, value: Any) -> None:
@@ -59,7 +69,9 @@ def inside(node: dict[str, Any], key: str) -> dict[str, Any]:
         arguments = node["init_args"] = {}
     if not isinstance(arguments, dict):
         path = node.get("class_path")
-        raise ActlabError(f"init_args of {path!r}: expected a mapping, got {arguments!r}.")
+        raise ActlabError(
+            f"init_args of {path!r}: expected a mapping, got {arguments!r}."
+        )
     return arguments
 
 
@@ -73,7 +85,9 @@ def is_activation(key: str) -> bool:
     return short(key) == short(ACTIVATION)
 
 
-def differences(first: Any, second: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
+def differences(
+    first: Any, second: Any, key: str = ""
+) -> Iterator[tuple[str, Any, Any]]:
     """Yield the differences of nested values: dotted key without ``init_args``, and both values.
 
     >>> [*differences({"lr": 0.1, "net": {"init_args": {"width": 1}}}, {"lr": 0.1, "net": {}})]

@@ -11,7 +11,14 @@ from jsonargparse import Namespace
 
 from actlab.storage.spec import Spec
 
-_LEAVES = {bool, int, float, str, type(None)}  # types of values that `plain` returns unchanged
+# Types of values that `plain` returns unchanged.
+_LEAVES = {
+    bool,
+    int,
+    float,
+    str,
+    type(None),
+}
 
 
 def plain(value: Any) -> Any:
@@ -60,10 +67,14 @@ def _plain_leaf(value: Any) -> Any:
 def is_plain(value: Any) -> bool:
     """Return whether a value is a number, text, truth value or None, or nested values of these."""
     if isinstance(value, Mapping):
-        return all(isinstance(key, str) and is_plain(inner) for key, inner in value.items())
+        return all(
+            isinstance(key, str) and is_plain(inner) for key, inner in value.items()
+        )
     if isinstance(value, list | tuple):
         return all(map(is_plain, value))
-    return isinstance(value, int | float | str | Spec | None) and not isinstance(value, Enum)
+    return isinstance(value, int | float | str | Spec | None) and not isinstance(
+        value, Enum
+    )
 
 
 class Arguments(NamedTuple):
@@ -105,7 +116,9 @@ def _by_name(call: inspect.BoundArguments) -> dict[str, Any]:
     return arguments
 
 
-def split(arguments: Mapping[str, Any], complete: dict[str, Any] | None = None) -> Arguments:
+def split(
+    arguments: Mapping[str, Any], complete: dict[str, Any] | None = None
+) -> Arguments:
     """Separate arguments by name into plain values and objects.
 
     ``complete`` are the `plain` values of these arguments and of the defaults; by default there

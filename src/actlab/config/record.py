@@ -56,7 +56,9 @@ def record(resolved: Values, shapes: Values) -> Record:
     recorded["model"]["init_args"].update(plain(shapes))
 
     trainer = resolved["trainer"]
-    recorded["trainer"] = {key: trainer[key] for key in TRAINER if trainer.get(key) is not None}
+    recorded["trainer"] = {
+        key: trainer[key] for key in TRAINER if trainer.get(key) is not None
+    }
     return recorded
 
 
@@ -69,7 +71,10 @@ def of_task(kind: type, stated: Arguments, seed: int) -> Record:
     name = kind.__qualname__
     package = kind.__module__.rpartition(".")[0]
     for module in (kind.__module__, package):
-        if module != "__main__" and getattr(sys.modules.get(module), name, None) is kind:
+        if (
+            module != "__main__"
+            and getattr(sys.modules.get(module), name, None) is kind
+        ):
             path = f"{module}.{name}"
     return with_digests(with_arguments({"model": {"class_path": path}}, stated, seed))
 
@@ -77,7 +82,9 @@ def of_task(kind: type, stated: Arguments, seed: int) -> Record:
 def with_arguments(recorded: Values, stated: Arguments, seed: int) -> Record:
     """Return a record with some of the model's arguments replaced."""
     # Of an argument that is an object, a record has only the name
-    names_of_objects = [name for name in missing_in(recorded) if name not in stated.plain]
+    names_of_objects = [
+        name for name in missing_in(recorded) if name not in stated.plain
+    ]
     for name in stated.objects:
         if name not in names_of_objects:
             names_of_objects.append(name)
@@ -110,7 +117,9 @@ def completed(trained: Values, model: Any) -> Record:
     """Return a record with the values of a config's model for the arguments that were objects."""
     names = missing_in(trained)
     recorded = trained.get("model")
-    if not isinstance(recorded, Mapping) or not (names or recorded.get("class_path", "") is None):
+    if not isinstance(recorded, Mapping) or not (
+        names or recorded.get("class_path", "") is None
+    ):
         return dict(trained)
 
     # A class path has no arguments
@@ -120,7 +129,9 @@ def completed(trained: Values, model: Any) -> Record:
     # The config must state the objects
     unset = [f"--model.{name}" for name in names if name not in arguments]
     if unset:
-        message = "the checkpoint does not record arguments that a script passed as objects"
+        message = (
+            "the checkpoint does not record arguments that a script passed as objects"
+        )
         raise ActlabError(f"{message}. Add {', '.join(unset)}.")
 
     values = dict(recorded.get("init_args") or {})

@@ -44,7 +44,8 @@ _NOT_TEXT = (bool, int, float, list, dict, type(None))  # what the parser makes 
 
 def section(name: str, value: Any, elsewhere: tuple[str, ...] = ()) -> Namespace:
     """Return a copy of a parsed section of a config, without arguments set ``elsewhere``."""
-    # The parsed section, if an equal one was parsed; the parser reads the files that it names
+    # The parsed section, if an equal one was parsed; the parser reads the files that it
+    # names
     words = texts(value)
     files = [text for text in words if text.endswith(FILES)]
     stored: list[Any] = []
@@ -57,7 +58,8 @@ def section(name: str, value: Any, elsewhere: tuple[str, ...] = ()) -> Namespace
     names = [text for text in words if "." in text and ":" not in text]
     if not stored or any(map(is_not, stored[1], map(imported, names))):
         parser = parser_of(name, elsewhere=elsewhere)
-        # The parser replaces values in a config by its own objects, and may import the classes
+        # The parser replaces values in a config by its own objects, and may import the
+        # classes
         with importing(f"the code of {name}"):
             parsed = parser.parse_object({name: copy.deepcopy(value)})[name]
         # In place, because `_stored` returns this list again
@@ -74,7 +76,11 @@ def _stored(key: str) -> list[Any]:
 
 
 def with_text(
-    stated: Any, parsed: Any, location: str, annotation: Any = Any, linked: Sequence[str] = ()
+    stated: Any,
+    parsed: Any,
+    location: str,
+    annotation: Any = Any,
+    linked: Sequence[str] = (),
 ) -> Any:
     """Return a parsed part of a config, with the text that the parser turned into other values.
 
@@ -95,7 +101,10 @@ def with_text(
         return parsed
     if type(parsed) is list and isinstance(stated, list) and len(parsed) == len(stated):
         inner = inner_type(annotation)
-        return [with_text(*pair, location, inner) for pair in zip(stated, parsed, strict=True)]
+        return [
+            with_text(*pair, location, inner)
+            for pair in zip(stated, parsed, strict=True)
+        ]
 
     allowed = kinds(annotation)
 
@@ -108,15 +117,23 @@ def with_text(
         message = f"{location}: expected {in_words(annotation)}, got the date {stated}"
         raise ActlabError(f'{message}. Put text in quotes: {name}: "{stated}".')
 
-    if isinstance(stated, str) and type(parsed) in _NOT_TEXT and not stated.endswith(FILES):
+    if (
+        isinstance(stated, str)
+        and type(parsed) in _NOT_TEXT
+        and not stated.endswith(FILES)
+    ):
         if allowed & {str, Any}:
             return stated
-        message = f"{location}: expected {in_words(annotation)}, got the text {stated!r}"
+        message = (
+            f"{location}: expected {in_words(annotation)}, got the text {stated!r}"
+        )
         raise ActlabError(f"{message}. Remove the quotes.")
     return parsed
 
 
-def _set_arguments(stated: Values, parsed: Namespace, location: str, linked: Sequence[str]) -> None:
+def _set_arguments(
+    stated: Values, parsed: Namespace, location: str, linked: Sequence[str]
+) -> None:
     path = parsed.get("class_path")
     # An object; its class decides about its arguments
     if path:
@@ -134,13 +151,19 @@ def _set_arguments(stated: Values, parsed: Namespace, location: str, linked: Seq
         if key not in accepted or key in linked:
             continue
         argument = accepted[key]
-        if value is None and argument.required and argument.untyped:  # the parser sets it to None
+        if (
+            value is None and argument.required and argument.untyped
+        ):  # the parser sets it to None
             raise lacking(path, key, location)
-        text = with_text(stated.get(key, value), value, f"{location}.{key}", argument.annotation)
+        text = with_text(
+            stated.get(key, value), value, f"{location}.{key}", argument.annotation
+        )
         setattr(parsed, key, text)
 
 
-def typed(stated: Values, name: str, seed: int, linked: Sequence[str] = ()) -> Namespace:
+def typed(
+    stated: Values, name: str, seed: int, linked: Sequence[str] = ()
+) -> Namespace:
     """Return the parsed model or data section of a config, with the run's seed if it takes one.
 
     Shapes that are ``linked``, which the model gets from the data later, are set to their default,
@@ -170,8 +193,10 @@ def complete(name: str, parsed: Namespace) -> type:
         if isinstance(activation, str | dict) and takes_activation_name(kind):
             # One spelling for equal activations, in records and identities
             parsed["init_args.activation"] = Spec.of(activation).plain
-    elif getattr(kind, "sample_replaces_dataset", False) and parsed.init_args.get("sample"):
-        parsed["init_args.dataset"] = None  # of an earlier place, such as the default of a config
+    sample_replaces = getattr(kind, "sample_replaces_dataset", False)
+    if name != "model" and sample_replaces and parsed.init_args.get("sample"):
+        # A place resolved earlier, such as the default of a config, may have set it.
+        parsed["init_args.dataset"] = None
     return kind
 
 
@@ -206,7 +231,9 @@ def _spelled(value: Any) -> Any:
     raise TypeError
 
 
-def resolved(stated: Values, trainer_defaults: Values, linked: Sequence[str]) -> Namespace:
+def resolved(
+    stated: Values, trainer_defaults: Values, linked: Sequence[str]
+) -> Namespace:
     """Return a config with the types of its classes, all defaults, and the seed of its parts.
 
     The model gets the ``linked`` shapes from the data.

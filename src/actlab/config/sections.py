@@ -23,8 +23,8 @@ SEED = "seed_everything"
 SHAPES = ("num_classes", "num_outputs", "input_shape")
 SECTIONS = {"model": pl.LightningModule, "data": pl.LightningDataModule}
 PACKAGES = {"model": "actlab.tasks", "data": "actlab.datamodules"}
-# LightningCLI's keys for settings that are arguments of actlab's tasks; they would override those
-# arguments.
+# LightningCLI's keys for settings that are arguments of actlab's tasks; they would
+# override those arguments.
 MOVED = {"optimizer": "model.optimizer", "lr_scheduler": "model.scheduler"}
 FILES = (".yaml", ".yml", ".json")
 
@@ -59,7 +59,9 @@ def replaced_seeds(config: Mapping[str, Any], seed: int | None = None) -> list[s
         # The default is not used
         default = argument.default
         if isinstance(default, int) and default != seed:
-            notes.append(f"{section}.seed is the seed of the run, not {path}'s default {default}")
+            notes.append(
+                f"{section}.seed is the seed of the run, not {path}'s default {default}"
+            )
     return notes
 
 
@@ -89,7 +91,8 @@ def _check_section(config: Mapping[str, Any], section: str) -> None:
     value = config.get(section)
     if value is None:
         message = (
-            f"{section}: expected a class, got none. Add -c CONFIG, or pass --{section} CLASS."
+            f"{section}: expected a class, got none. "
+            f"Add -c CONFIG, or pass --{section} CLASS."
         )
         # Users of Lightning may expect the module's own loaders to do
         if section == "data":
@@ -99,14 +102,20 @@ def _check_section(config: Mapping[str, Any], section: str) -> None:
         raise not_a_class(value, section)
     # A second seed could contradict the first one
     if get_dotted(config, f"{section}.seed") is not None:
-        raise ActlabError(f"{section}.seed cannot be set, because it is {SEED}. Set {SEED}.")
+        raise ActlabError(
+            f"{section}.seed cannot be set, because it is {SEED}. Set {SEED}."
+        )
 
 
 def _check_keys(config: Mapping[str, Any], command: str | None) -> None:
     keys = top_level(command)
     for key, value in config.items():
         # LightningCLI's optimiser and schedule
-        if key in MOVED and value is not None and not (command and _lacks_optimizers(config)):
+        if (
+            key in MOVED
+            and value is not None
+            and not (command and _lacks_optimizers(config))
+        ):
             raise ActlabError(
                 f"{key!r} at the top level would override the model's setting. Set {MOVED[key]} "
                 "instead, or build it in configure_optimizers of a user-defined model."

@@ -25,9 +25,9 @@ from actlab.errors.imports import importing
 from actlab.errors.messages import described, unknown
 from actlab.storage.spec import Spec
 
-# Arguments that in all of actlab's classes and the Trainer take text and no numbers or booleans:
-# words of the command line stay text there, and no class is imported. A test compares the names
-# with the signatures.
+# Arguments that in all of actlab's classes and the Trainer take text and no numbers or
+# booleans: words of the command line stay text there, and no class is imported. A test
+# compares the names with the signatures.
 TEXT_ARGUMENTS = {
     "accelerator",
     "activation",
@@ -64,13 +64,16 @@ TEXT_ARGUMENTS = {
 # Packages whose arguments `TEXT_ARGUMENTS` covers
 _LIBRARIES = ("actlab", "pytorch_lightning", "lightning", "torch", "torchmetrics")
 _OTHER_LIGHTNING = "Replace lightning.pytorch with pytorch_lightning in its imports."
-# An annotation may use names imported only for type checkers; ValueError: there is no signature.
+# An annotation may use names imported only for type checkers; ValueError: there is no
+# signature.
 _NO_SIGNATURE = (NameError, AttributeError, TypeError, SyntaxError, ValueError)
 
 
-# Not public: if a release lacks it, the release's order stays, and tests/config/test_batches.py
-# fails.
-_order: Callable[..., Sequence[Any]] = getattr(hints, "sort_subtypes_for_union", lambda *_: ())
+# Not public: if a release lacks it, the release's order stays, and
+# tests/config/test_batches.py fails.
+_order: Callable[..., Sequence[Any]] = getattr(
+    hints, "sort_subtypes_for_union", lambda *_: ()
+)
 
 
 def _whole_first(*args: Any) -> Sequence[Any]:
@@ -88,8 +91,8 @@ def _whole_first(*args: Any) -> Sequence[Any]:
 
 hints.sort_subtypes_for_union = _whole_first
 
-# Functions as factories of modules: the parser accepts only classes for a factory, and calls a
-# function itself.
+# Functions as factories of modules: the parser accepts only classes for a factory, and
+# calls a function itself.
 
 # Number of arguments of the factory that is parsed
 _passed: ContextVar[int] = ContextVar("passed", default=0)
@@ -126,7 +129,9 @@ def _class_of(function: Callable[..., Any], passed: int) -> type:
     unused = range(max(0, passed - len(by_position)))
     for number in unused:
         name = f"_unused_{number}"
-        by_position.append(Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=None))
+        by_position.append(
+            Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=None)
+        )
 
     def build(cls: type, *args: Any, **kwargs: Any) -> Any:
         return function(*args[: len(args) - len(unused)], **kwargs)
@@ -258,7 +263,9 @@ def inner_type(annotation: Any, name: str | None = None) -> Any:
             if issubclass(container, Mapping):
                 items = items[-1:]
             inner += [item for item in items if item is not ...]
-        elif name is not None and inspect.isclass(option) and option not in (Any, *PLAIN):
+        elif (
+            name is not None and inspect.isclass(option) and option not in (Any, *PLAIN)
+        ):
             owner: Callable[..., Any] = option
             argument = (parameters(owner) or {}).get(name)
             if argument is None:
@@ -290,7 +297,9 @@ def is_callable(option: Any) -> bool:
 
 def takes_text(config: Mapping[str, Any], key: str) -> bool:
     """Return whether a dotted config key takes text, and neither numbers nor booleans."""
-    *owner, name = [part for part in key.removesuffix("+").split(".") if part != "init_args"]
+    *owner, name = [
+        part for part in key.removesuffix("+").split(".") if part != "init_args"
+    ]
 
     # The object that takes the argument
     node: Any = config
@@ -299,7 +308,9 @@ def takes_text(config: Mapping[str, Any], key: str) -> bool:
             node = None
             break
         node = inside(node, part).get(part)
-        if isinstance(node, list) and node:  # a key below a list refers to its last item
+        if (
+            isinstance(node, list) and node
+        ):  # a key below a list refers to its last item
             node = node[-1]
     path = class_of(node)
 
@@ -474,14 +485,18 @@ def _module(parts: list[str]) -> tuple[Any, list[str]]:
         except (ImportError, SyntaxError) as error:
             # Without this module, a shorter prefix may be one
             missing = f"{getattr(error, 'name', '')}."
-            if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(missing):
+            if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(
+                missing
+            ):
                 continue
             message = f"{path} cannot be imported: {error}"
             if missing.startswith("lightning."):
                 message += f". {_OTHER_LIGHTNING}"
             raise ActlabError(message) from error
         except Exception as error:  # third-party code may raise anything
-            raise ActlabError(f"{path} cannot be imported: {described(error)}") from error
+            raise ActlabError(
+                f"{path} cannot be imported: {described(error)}"
+            ) from error
     raise ActlabError(
         f"{path!r} cannot be imported, because there is no module {parts[0]!r}. Install it, or run "
         "the command in the folder of your file, or add this folder to PYTHONPATH."
@@ -490,11 +505,18 @@ def _module(parts: list[str]) -> tuple[Any, list[str]]:
 
 def _missing(owner: Any, name: str, kinds: tuple[type, ...]) -> ActlabError:
     if not kinds:
-        names = [module.name for module in pkgutil.iter_modules(getattr(owner, "__path__", ()))]
+        names = [
+            module.name
+            for module in pkgutil.iter_modules(getattr(owner, "__path__", ()))
+        ]
         return unknown(f"module of {owner.__name__}", name, names)
 
     classes = []
     for key, value in vars(owner).items():
-        if inspect.isclass(value) and issubclass(value, kinds) and not key.startswith("_"):
+        if (
+            inspect.isclass(value)
+            and issubclass(value, kinds)
+            and not key.startswith("_")
+        ):
             classes.append(key)
     return unknown(f"class of {owner.__name__}", name, classes)

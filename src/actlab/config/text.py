@@ -67,7 +67,9 @@ def check_order(settings: Iterable[str], grid: Iterable[str]) -> None:
     later = [*grid]
     for key in (*before, *later):
         if _parts(key) == ["seed_everything"]:
-            raise ActlabError(f"{key} cannot be set, because a study sets it. Set 'seeds'.")
+            raise ActlabError(
+                f"{key} cannot be set, because a study sets it. Set 'seeds'."
+            )
 
     # A key of the grid that contains an earlier key
     for wider in later:

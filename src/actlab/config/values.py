@@ -87,7 +87,11 @@ def plain_activation(value: Any) -> Any:
     >>> plain_activation({"name": "elu"}), plain_activation({"name": "elu", "alpha": 2})
     ('elu', {'name': 'elu', 'alpha': 2})
     """
-    if isinstance(value, Mapping) and [*value] == ["name"] and isinstance(value["name"], str):
+    if (
+        isinstance(value, Mapping)
+        and [*value] == ["name"]
+        and isinstance(value["name"], str)
+    ):
         return value["name"]
     return value
 

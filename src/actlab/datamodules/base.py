@@ -31,9 +31,11 @@ from actlab.storage.resources import resource
 from actlab.validation import Count, validated
 
 Batch = tuple[Tensor, ...]
-# Runs on whole batches on the device of the dataset: tensors (B, …), or (R, B, …) in a stack.
+# Runs on whole batches on the device of the dataset: tensors (B, …), or (R, B, …) in a
+# stack.
 Transform = Callable[[Batch, Position], Batch]
-# Returns the function from the number of a batch to the end of its block, see `SlicedLoader`.
+# Returns the function from the number of a batch to the end of its block, see
+# `SlicedLoader`.
 BeginBlocks = Callable[[], Callable[[int], int] | None]
 
 
@@ -95,7 +97,9 @@ class TensorDataset(Samples):
     def __init__(self, *tensors: Tensor, transform: Transform | None = None) -> None:
         lengths = [len(tensor) for tensor in tensors]
         if len(set(lengths)) != 1:
-            raise ActlabError(f"dataset: expected tensors of equal length, got lengths {lengths}")
+            raise ActlabError(
+                f"dataset: expected tensors of equal length, got lengths {lengths}"
+            )
 
         self.tensors = tensors
         self.device = tensors[0].device
@@ -142,7 +146,11 @@ class Draws(Samples):
     ahead = 16  # batches that are drawn at once, because drawing costs as much for one
 
     def __init__(
-        self, draw: Callable[[Position], Batch], updates: int, batch_size: int, device: torch.device
+        self,
+        draw: Callable[[Position], Batch],
+        updates: int,
+        batch_size: int,
+        device: torch.device,
     ) -> None:
         self.draw = draw
         self.size = updates * batch_size
@@ -181,7 +189,9 @@ class Draws(Samples):
 
         # Cut out the samples of this position.
         axis = index.dim() - 1
-        parts = [tensor.narrow(axis, start - ahead.start, number) for tensor in ahead.batch]
+        parts = [
+            tensor.narrow(axis, start - ahead.start, number) for tensor in ahead.batch
+        ]
         return tuple(part.clone() for part in parts)
 
 
@@ -200,7 +210,9 @@ class SlicedLoader:
     devices. ``begin_blocks`` begins the blocks of an epoch; see `actlab.tasks.blocks.Blocks.begin`.
     """
 
-    def __init__(self, loader: DataLoader[Any], begin_blocks: BeginBlocks | None = None) -> None:
+    def __init__(
+        self, loader: DataLoader[Any], begin_blocks: BeginBlocks | None = None
+    ) -> None:
         self.begin_blocks = begin_blocks
         self.loader = loader
         self.dataset = loader.dataset
@@ -289,10 +301,13 @@ class TensorDataModule(pl.LightningDataModule, ABC):
         ActlabError: if a batch size is below 1.
     """
 
-    tested_by_steps = True  # `actlab.callbacks.TestEveryEpoch` needs no ``setup("test")``
+    # `actlab.callbacks.TestEveryEpoch` needs no ``setup("test")``.
+    tested_by_steps = True
     sample_replaces_dataset = False  # whether ``sample`` takes the place of ``dataset``
     absence = "Set train, val and test in `load`."  # ends the message about a part without samples
-    counts: Mapping[str, int] = {}  # of the images, sentences or rows in each split of the dataset
+    counts: Mapping[
+        str, int
+    ] = {}  # of the images, sentences or rows in each split of the dataset
     published: Mapping[str, int] = {}  # the same in a complete copy
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
@@ -303,7 +318,9 @@ class TensorDataModule(pl.LightningDataModule, ABC):
         return self
 
     @validated
-    def __init__(self, batch_size: Count, eval_batch_size: Count, seed: int | None) -> None:
+    def __init__(
+        self, batch_size: Count, eval_batch_size: Count, seed: int | None
+    ) -> None:
         super().__init__()
         self.batch_size = batch_size
         self.eval_batch_size = eval_batch_size
@@ -339,7 +356,9 @@ class TensorDataModule(pl.LightningDataModule, ABC):
     def setup(self, stage: str) -> None:
         """Load the datasets, onto the accelerator of a Trainer that runs."""
         trainer = self._running_trainer
-        device = torch.device("cpu") if trainer is None else trainer.strategy.root_device
+        device = (
+            torch.device("cpu") if trainer is None else trainer.strategy.root_device
+        )
         if self.train is None or self.train.device != device:
             self.load(device)
 
@@ -416,7 +435,9 @@ class TensorDataModule(pl.LightningDataModule, ABC):
     ) -> DataLoader[Any] | SlicedLoader:
         return SlicedLoader(loader, begin_blocks) if self.trainer else loader
 
-    def _loader_in_order(self, part: str, rank: int = 0, world_size: int = 1) -> DataLoader[Any]:
+    def _loader_in_order(
+        self, part: str, rank: int = 0, world_size: int = 1
+    ) -> DataLoader[Any]:
         samples = self._samples(part)
         order = SequentialSampler(samples)
         batches = BatchesInOrder(order, self.eval_batch_size, False, rank, world_size)
@@ -442,7 +463,9 @@ class TensorDataModule(pl.LightningDataModule, ABC):
             self.setup("fit")
         samples: Samples | None = getattr(self, part)
         if samples is None:
-            raise ActlabError(f"{type(self).__name__} has no {part} samples. {self.absence}")
+            raise ActlabError(
+                f"{type(self).__name__} has no {part} samples. {self.absence}"
+            )
         return samples
 
 

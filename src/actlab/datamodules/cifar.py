@@ -12,7 +12,11 @@ from actlab.errors import ActlabError
 from actlab.validation import Whole, validated
 
 # (variant, label column) → K; the label column None is the default column.
-CLASSES = {("cifar10", None): 10, ("cifar100", None): 100, ("cifar100", "coarse_label"): 20}
+CLASSES = {
+    ("cifar10", None): 10,
+    ("cifar100", None): 100,
+    ("cifar100", "coarse_label"): 20,
+}
 
 
 class CIFARDataModule(ImageDataModule):
@@ -101,7 +105,9 @@ class CIFARDataModule(ImageDataModule):
 
         number = images.num_classes
         expected = CLASSES.get((self.variant, self.label), number)
-        if number != expected and number in CLASSES.values():  # else the user's pictures
+        if (
+            number != expected and number in CLASSES.values()
+        ):  # else the user's pictures
             raise ActlabError(
                 f"data.dataset: expected the {expected} classes of {self.variant}, got {number} "
                 f"in {self.dataset!r}. Use {self.variant}, or set another data.variant."

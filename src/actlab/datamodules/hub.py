@@ -14,7 +14,8 @@ from actlab.errors import ActlabError
 from actlab.errors.messages import one_line
 from actlab.storage.paths import at_home
 
-PATIENCE = 10.0  # seconds in which the hub must answer, including DNS look-up and connection
+# Seconds in which the hub must answer, including DNS look-up and connection.
+PATIENCE = 10.0
 
 
 def locate(
@@ -50,9 +51,14 @@ def locate(
         # Before the hub is asked: most ids that are invalid are wrong paths
         validate_repo_id(dataset)
         is_cut_off = not (constants.HF_HUB_OFFLINE or answers(constants.ENDPOINT))
-        options: Any = {"allow_patterns": [files, "README.md"], "local_files_only": is_cut_off}
+        options: Any = {
+            "allow_patterns": [files, "README.md"],
+            "local_files_only": is_cut_off,
+        }
         with quiet():
-            snapshot = snapshot_download(dataset, repo_type="dataset", revision=revision, **options)
+            snapshot = snapshot_download(
+                dataset, repo_type="dataset", revision=revision, **options
+            )
     except (OSError, ValueError, RuntimeError) as error:
         reason = one_line(error)
         if is_cut_off:
@@ -84,7 +90,8 @@ def answers(endpoint: str) -> bool:
             response = get_session().head(endpoint, timeout=PATIENCE)
             responses.append(response)
 
-    # In a thread: neither DNS look-up nor connecting to several addresses has a timeout.
+    # In a thread: neither DNS look-up nor connecting to several addresses has a
+    # timeout.
     thread = Thread(target=ask, daemon=True)
     thread.start()
     thread.join(PATIENCE)

@@ -17,7 +17,13 @@ from actlab.datamodules.photographs import Crops, Photographs, ReadingLoader
 from actlab.datamodules.pictures import Pictures
 from actlab.datamodules.preprocessing import mean_of
 from actlab.datamodules.samplers import BatchesInOrder
-from actlab.datamodules.sources import content, digest_of, has_class_folders, open_tables, state
+from actlab.datamodules.sources import (
+    content,
+    digest_of,
+    has_class_folders,
+    open_tables,
+    state,
+)
 from actlab.errors import ActlabError
 from actlab.random.hashing import generator
 from actlab.storage.paths import cache_folder
@@ -96,7 +102,9 @@ class ImageNetDataModule(TensorDataModule):
     ) -> None:
         super().__init__(batch_size, eval_batch_size, seed)
         if not 1 <= crop <= size:
-            raise ActlabError(f"data.crop: expected 1 to {size} pixels (data.size), got {crop}")
+            raise ActlabError(
+                f"data.crop: expected 1 to {size} pixels (data.size), got {crop}"
+            )
         self.dataset = dataset_or("ILSVRC/imagenet-1k", dataset, sample, "imagenet")
         self.revision = None if sample else revision
         # A sample is smaller than the usual split.
@@ -134,7 +142,9 @@ class ImageNetDataModule(TensorDataModule):
                     f"{self.dataset!r}: expected the splits train and validation, got no {split} "
                     "split. Add it, or use ImageDataModule, which takes validation from training."
                 )
-        train, validation = (Pictures(tables, split, None, None, self.dataset) for split in SPLITS)
+        train, validation = (
+            Pictures(tables, split, None, None, self.dataset) for split in SPLITS
+        )
 
         # Compare their classes.
         numbers = sorted({train.num_classes, validation.num_classes})
@@ -212,7 +222,8 @@ class ImageNetDataModule(TensorDataModule):
         random_windows = Crops(mean, self.crop, random=True)
         self.train = Photographs(train, self.size, rows, random_windows, device)
 
-        # Validation and test: central windows of images selected at random, equally for every run
+        # Validation and test: central windows of images selected at random, equally for
+        # every run
         order = torch.randperm(len(validation), generator=generator(0, "val_images"))
         val_rows = order[:number].sort().values
         test_rows = order[number:].sort().values

@@ -35,7 +35,12 @@ from actlab.validation import Count, Whole, validated
 
 FORMAT = 7  # version of the cache; increased when decoding changes
 AUTO = "auto"  # a split that is used if the dataset has it
-DEFAULTS = {"train": "train", "val": "validation", "test": "test"}  # name of a part's `AUTO` split
+# The name of a part's `AUTO` split.
+DEFAULTS = {
+    "train": "train",
+    "val": "validation",
+    "test": "test",
+}
 VALIDATION = 5000  # validation images of MNIST and CIFAR
 SORTED = 50  # this many images of one class in a row are not due to chance
 Share = Annotated[float, Gt(0), Lt(1)]
@@ -46,7 +51,8 @@ _LATEST: dict[str, dict[str, Tensor]] = {}
 class Images(NamedTuple):
     """Decoded images."""
 
-    tensors: dict[str, Tensor]  # {part}_images uint8 (N, C, H, W) and {part}_labels int64 (N,)
+    # {part}_images uint8 (N, C, H, W) and {part}_labels int64 (N,).
+    tensors: dict[str, Tensor]
     num_classes: int
     revision: str | None = None  # commit of a hub dataset
     cache_key: tuple[Any, ...] = ()  # determines the tensors
@@ -155,9 +161,11 @@ class ImageDataModule(TensorDataModule):
     """
 
     absence = (
-        "Use actlab validate, or train again with another data.test_split, which is null here."
+        "Use actlab validate, "
+        "or train again with another data.test_split, which is null here."
     )
-    sample = False  # whether the dataset is a sample, whose order of classes is not checked
+    # Whether the dataset is a sample, whose order of classes is not checked.
+    sample = False
 
     @validated
     def __init__(
@@ -200,9 +208,13 @@ class ImageDataModule(TensorDataModule):
                 "them."
             )
         if isinstance(size, Sequence) and len(size) != 2:
-            raise ActlabError(f"data.size: expected a number or [height, width], got {list(size)}")
+            raise ActlabError(
+                f"data.size: expected a number or [height, width], got {list(size)}"
+            )
         if fit == "resize" and size is None:
-            raise ActlabError("data.size: expected [height, width] with data.fit resize, got null")
+            raise ActlabError(
+                "data.size: expected [height, width] with data.fit resize, got null"
+            )
 
         # Where the images are, and how they are decoded and changed.
         self.dataset = dataset
@@ -241,11 +253,14 @@ class ImageDataModule(TensorDataModule):
     @cached_property
     def images(self) -> Images:
         """The decoded dataset; read on first use, or memory-mapped from an earlier use's cache."""
-        splits = {part: split for part, split in self.splits.items() if split is not None}
+        splits = {
+            part: split for part, split in self.splits.items() if split is not None
+        }
         folder, commit = self._location
         content = commit or digest_of(folder, train=splits["train"])
 
-        # The key determines the pixels. Default sizes stay out of it, as in earlier caches.
+        # The key determines the pixels. Default sizes stay out of it, as in earlier
+        # caches.
         hub_id = self.dataset if commit else ""
         key: tuple[Any, ...] = (
             FORMAT,
@@ -274,16 +289,26 @@ class ImageDataModule(TensorDataModule):
         split_names = {part: _split_name(part, split) for part, split in splits.items()}
         names = list(split_names.values())
 
-        # `datasets` reads parquet files through a copy of its own, in this temporary folder; class
-        # folders need none. The copy is as large as the images, so it is deleted once decoded.
-        with temporary(cache_folder(self.cache_dir), "reading", folder=True) as reader_folder:
+        # `datasets` reads parquet files through a copy of its own, in this temporary
+        # folder; class folders need none. The copy is as large as the images, so it is
+        # deleted once decoded.
+        with temporary(
+            cache_folder(self.cache_dir), "reading", folder=True
+        ) as reader_folder:
             tables = open_tables(
-                folder, names, reader_folder, self.name, mixed=True, leave_out=self.leave_out
+                folder,
+                names,
+                reader_folder,
+                self.name,
+                mixed=True,
+                leave_out=self.leave_out,
             )
             pictures = {}
             for part, name in split_names.items():
                 if splits[part] != AUTO or name in tables:
-                    pictures[part] = Pictures(tables, name, self.image, self.label, self.dataset)
+                    pictures[part] = Pictures(
+                        tables, name, self.image, self.label, self.dataset
+                    )
             tensors = decode(pictures, self.channels, self.dataset, self.size, self.fit)
 
         # A local folder may have changed while it was read; a commit cannot.
@@ -356,12 +381,15 @@ class ImageDataModule(TensorDataModule):
                 continue
             rows[part] = self._rows_from_training(part, amount, available)
 
-            # Training does without these rows, except for validation under `train_on_all`.
+            # Training does without these rows, except for validation under
+            # `train_on_all`.
             if part == "test" or not self.train_on_all:
                 available = available[~torch.isin(available, rows[part])]
         return {**rows, "train": available}
 
-    def _rows_from_training(self, part: str, amount: int | float, available: Tensor) -> Tensor:
+    def _rows_from_training(
+        self, part: str, amount: int | float, available: Tensor
+    ) -> Tensor:
         """Return the rows, of the ``available`` ones, for a part without a split of its own."""
         labels = self.images.tensors["train_labels"]
         key = "validation" if part == "val" else part
@@ -384,7 +412,8 @@ class ImageDataModule(TensorDataModule):
             )
         rows = available[:amount]
 
-        # Reject files that are sorted by class. Images that are also trained on may be so.
+        # Reject files that are sorted by class. Images that are also trained on may be
+        # so.
         classes = set(labels[rows].tolist())
         remaining_classes = set(labels[available[amount:]].tolist())
         missing = classes - remaining_classes
@@ -460,7 +489,8 @@ class ImageDataModule(TensorDataModule):
         tensors = self.images.tensors
         stays_bytes = self.steps == steps_of(["unit"])
         latest = self._latest(device)
-        preprocessing = cache(self._preprocessing)  # only if needed: it digests all training images
+        # Computed only if needed: it digests all training images.
+        preprocessing = cache(self._preprocessing)
 
         def part(name: str) -> tuple[Tensor, Tensor]:
             # Select the images.
@@ -482,7 +512,9 @@ class ImageDataModule(TensorDataModule):
         # Training
         train_images, train_labels = part("train")
         dataset_class = BothWays if self.augmentation.flip == "both" else TensorDataset
-        self.train = dataset_class(train_images, train_labels, transform=self.augmentation)
+        self.train = dataset_class(
+            train_images, train_labels, transform=self.augmentation
+        )
 
         # Validation, which shares the memory of the training images if they include it
         if self.train_on_all:

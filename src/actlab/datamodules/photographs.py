@@ -34,8 +34,10 @@ class Photographs(Samples):
     pictures: Pictures
     size: int  # side S of the squares
     rows: Tensor  # numbers of the selected pictures, (N,)
-    transform: Transform | None = None  # of each batch, whose images are uint8 (B, C, S, S)
-    device: torch.device = CPU  # of the datamodule; the batches themselves are CPU tensors
+    # The transform of each batch, whose images are uint8 (B, C, S, S).
+    transform: Transform | None = None
+    # The datamodule's device; the batches themselves are CPU tensors.
+    device: torch.device = CPU
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -110,8 +112,8 @@ class ReadingLoader(DataLoader[Any]):
         try:
             yield from super().__iter__()
         except ActlabError as error:
-            # Its frames refer to the error and to the iterator, whose workers a collection of such
-            # a cycle ends after a timeout of five seconds each.
+            # Its frames refer to the error and to the iterator, whose workers a
+            # collection of such a cycle ends after a timeout of five seconds each.
             error.__traceback__ = None
 
             # torch puts the worker's traceback before the message.

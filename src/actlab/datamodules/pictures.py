@@ -100,7 +100,9 @@ def reason_of(error: Exception) -> str:
     return one_line(error)
 
 
-def pixels(image: Any, channels: int, size: Sequence[int] | None = None, fit: Fit = "crop") -> Any:
+def pixels(
+    image: Any, channels: int, size: Sequence[int] | None = None, fit: Fit = "crop"
+) -> Any:
     """Return the pixels of a picture of any mode, uint8 ``(H, W, channels)``, without transparency.
 
     With ``size`` (H, W), ``fit`` says how a picture gets it, bilinearly: ``crop`` cuts the largest
@@ -175,8 +177,12 @@ class Pictures:
             )
         table = tables[split]
         self._source = f"{split} split of dataset {dataset!r}"
-        self._column = self._column_of(table, (image,) if image else IMAGE_COLUMNS, "image")
-        label_column = self._column_of(table, (label,) if label else LABEL_COLUMNS, "label")
+        self._column = self._column_of(
+            table, (image,) if image else IMAGE_COLUMNS, "image"
+        )
+        label_column = self._column_of(
+            table, (label,) if label else LABEL_COLUMNS, "label"
+        )
 
         # Read the labels.
         labels = table.with_format("arrow")[:].column(label_column).to_numpy()
@@ -239,14 +245,16 @@ class Pictures:
         """Return the path of a picture's file, or else the number of its row, for messages."""
         return _path_of(cell) or f"image {row} of the {self._source}"
 
-    def stacked(self, channels: int, size: Sequence[int] | None = None, fit: Fit = "crop") -> Stack:
+    def stacked(
+        self, channels: int, size: Sequence[int] | None = None, fit: Fit = "crop"
+    ) -> Stack:
         """Decode all pictures, see `pixels`; only list unreadable pictures and other sizes."""
         images: Any = None
         faults: dict[str, str] = {}
         sizes: dict[tuple[int, int], str] = {}
 
-        # Reading rows in order is faster than by number; threads are slower, small PNGs being
-        # mostly Python.
+        # Reading rows in order is faster than by number; threads are slower, small PNGs
+        # being mostly Python.
         for row, line in enumerate(self._table):
             cell = line[self._column] or {}
             try:

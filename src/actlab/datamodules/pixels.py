@@ -65,7 +65,9 @@ class PixelDataModule(TensorDataModule):
         seed: int | None = None,
     ) -> None:
         super().__init__(batch_size, eval_batch_size, seed)
-        self.cifar = CIFARDataModule("cifar10", dataset, sample=sample, cache_dir=cache_dir)
+        self.cifar = CIFARDataModule(
+            "cifar10", dataset, sample=sample, cache_dir=cache_dir
+        )
         self.dataset = self.cifar.dataset
         self.sample = sample
         self.tiles = tiles

@@ -27,11 +27,13 @@ from actlab.errors.messages import unknown
 FORMAT = 2  # version of the cache; increased when a step's statistics change
 BLOCK = 1000  # images per block: 12 MB of CIFAR in float32
 CPU = torch.device("cpu")
-# Relative to the largest value: float32 rounding error of a difference that is exactly zero
+# Relative to the largest value: float32 rounding error of a difference that is exactly
+# zero
 _ROUNDING = 2**-20
 
 Statistics = dict[str, Tensor]
-# Each call iterates over all training images from the start, as float32 (≤ BLOCK, C, H, W).
+# Each call iterates over all training images from the start, as float32 (≤ BLOCK, C, H,
+# W).
 Blocks = Callable[[], Iterator[Tensor]]
 
 
@@ -72,8 +74,8 @@ def whitening(blocks: Blocks, eps: float) -> Statistics:
     mean, count = mean_of(blocks)
     values, vectors = spectrum(blocks, mean, count)
 
-    # Directions without variance are scaled by 1/√eps: the matrix is I/√eps plus a term per
-    # eigenvector.
+    # Directions without variance are scaled by 1/√eps: the matrix is I/√eps plus a term
+    # per eigenvector.
     factors = (values + eps).rsqrt() - eps**-0.5
     matrix = (vectors * factors) @ vectors.T
     matrix.diagonal().add_(eps**-0.5)
@@ -95,7 +97,8 @@ def spectrum(blocks: Blocks, mean: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
     The covariance is Σ (x − mean)(x − mean)ᵀ / N.
     """
-    # In float32, the rounding error of the largest eigenvalue exceeds the smallest eigenvalue.
+    # In float32, the rounding error of the largest eigenvalue exceeds the smallest
+    # eigenvalue.
     centred = ((x.double() - mean).flatten(1) for x in blocks())
 
     # Decompose the covariance.
@@ -107,8 +110,8 @@ def spectrum(blocks: Blocks, mean: Tensor, count: int) -> tuple[Tensor, Tensor]:
         values, vectors = torch.linalg.eigh(covariance.div_(count))
         return values.clamp_(min=0), vectors
 
-    # For fewer images than values, the N×N Gram matrix has the same nonzero eigenvalues; K is the
-    # rank.
+    # For fewer images than values, the N×N Gram matrix has the same nonzero
+    # eigenvalues; K is the rank.
     rows = torch.cat(list(centred))
     values, vectors = torch.linalg.eigh((rows @ rows.T).div_(count))
     is_nonzero = values > values[-1] * 1e-12
@@ -147,8 +150,8 @@ STEPS = {
     "scale": Kind(lambda x: (x - 127.5) / 128, takes_bytes=True),
     # Per pixel and channel
     "mean": Kind(lambda x, mean: x - mean, fit=mean_statistics),
-    # Goodfellow et al. (2013), whom ELU §4.2 follows: about √D, so that pixels have a variance of
-    # about 1.
+    # Goodfellow et al. (2013), whom ELU §4.2 follows: about √D, so that pixels have a
+    # variance of about 1.
     "gcn": Kind(contrast_normalised, settings={"norm": 55.0}),
     # 1e-5 after "scale" (GELU's script), 0.1 after "gcn" (Goodfellow et al. 2013).
     "zca": Kind(whitened, settings={"eps": 1e-5}, fit=whitening),
@@ -195,7 +198,11 @@ def steps_of(entries: Sequence[str | Mapping[str, Any]]) -> tuple[Step, ...]:
 def _check_settings(name: str, settings: Mapping[str, Any]) -> None:
     for key, value in settings.items():
         if key not in STEPS[name].settings:
-            raise unknown(f"setting of preprocessing step {name!r}", str(key), STEPS[name].settings)
+            raise unknown(
+                f"setting of preprocessing step {name!r}",
+                str(key),
+                STEPS[name].settings,
+            )
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not is_number or not 0 < value < math.inf:
             raise ActlabError(
@@ -222,11 +229,15 @@ class Preprocessing(NamedTuple):
         # Move the statistics.
         statistics: list[Statistics] = []
         for tensors in self.statistics:
-            statistics.append({name: tensor.to(device) for name, tensor in tensors.items()})
+            statistics.append(
+                {name: tensor.to(device) for name, tensor in tensors.items()}
+            )
 
         # Write the blocks into one tensor.
         result = torch.empty(images.shape, dtype=torch.float32, device=device)
-        blocks = zip(torch.split(images, BLOCK), torch.split(result, BLOCK), strict=True)
+        blocks = zip(
+            torch.split(images, BLOCK), torch.split(result, BLOCK), strict=True
+        )
         with _exact_matmuls():
             for images_block, result_block in blocks:
                 x = images_block.to(device).float()
@@ -239,7 +250,8 @@ class Preprocessing(NamedTuple):
 @contextmanager
 def _exact_matmuls() -> Iterator[None]:
     """Compute matmuls in full float32 within a block, because whitening cancels large terms."""
-    # Set each backend: torch's getter for all of them raises where their precisions differ.
+    # Set each backend: torch's getter for all of them raises where their precisions
+    # differ.
     backends: list[Any] = [
         torch.backends.mkldnn.matmul,  # type: ignore[attr-defined]
         torch.backends.cuda.matmul,
@@ -254,12 +266,20 @@ def _exact_matmuls() -> Iterator[None]:
             backend.fp32_precision = precision
 
 
-def fitted(images: Tensor, steps: tuple[Step, ...], cache_dir: str | None = None) -> Preprocessing:
+def fitted(
+    images: Tensor, steps: tuple[Step, ...], cache_dir: str | None = None
+) -> Preprocessing:
     """Fit the steps to training images uint8 ``(N, C, H, W)``, or load their cached statistics."""
     statistics: list[Statistics] = [{} for _ in steps]
     if any(STEPS[step.name].fit for step in steps):
-        content = FORMAT, tuple(map(tuple, steps)), digest_of_tensors({"images": images})
-        tensors = made_once("preprocessing", content, cache_dir, partial(_fit, images, steps))
+        content = (
+            FORMAT,
+            tuple(map(tuple, steps)),
+            digest_of_tensors({"images": images}),
+        )
+        tensors = made_once(
+            "preprocessing", content, cache_dir, partial(_fit, images, steps)
+        )
 
         # Assign the statistics to their steps.
         for key, tensor in tensors.items():

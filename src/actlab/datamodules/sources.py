@@ -171,7 +171,11 @@ class Listing(NamedTuple):
 
 
 def list_pictures(
-    folder: Path, split: str, train: str, mixed: bool = False, leave_out: Sequence[str] = ()
+    folder: Path,
+    split: str,
+    train: str,
+    mixed: bool = False,
+    leave_out: Sequence[str] = (),
 ) -> Listing | None:
     """Return the pictures of a split in class folders, None if there is no such split.
 
@@ -224,7 +228,10 @@ def _folder_of_split(folder: Path, split: str, train: str) -> Path | None:
 
 
 def open_class_folders(
-    folder: Path, splits: Sequence[str], mixed: bool = False, leave_out: Sequence[str] = ()
+    folder: Path,
+    splits: Sequence[str],
+    mixed: bool = False,
+    leave_out: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the splits of class folders, ``SPLIT/CLASS/*.png``, as tables of paths.
 
@@ -244,8 +251,8 @@ def open_class_folders(
                 "exist. Remove it."
             )
 
-    # Make a table of each split. The library's own reader of such folders needs half a millisecond
-    # a file at each start: ten minutes for ImageNet.
+    # Make a table of each split. The library's own reader of such folders needs half a
+    # millisecond a file at each start: ten minutes for ImageNet.
     train = splits[0]
     tables = {}
     classes: dict[str, set[str]] = {}
@@ -285,7 +292,9 @@ def _pictures(folder: Path, left_out: Set[str]) -> list[str]:
     pictures: list[str] = []
     for top, folders, names in os.walk(folder, followlinks=True):
         # The walk descends into the folders that this list retains.
-        folders[:] = [name for name in _visible(folders) if f"{top}/{name}" not in left_out]
+        folders[:] = [
+            name for name in _visible(folders) if f"{top}/{name}" not in left_out
+        ]
         for name in _visible(names):
             file = f"{top}/{name}"
             if name.lower().endswith(SUFFIXES) and file not in left_out:
@@ -349,7 +358,9 @@ def open_parquet(
         with quiet():
             links = _linked(folder, [*files, card], reader_folder / "links" / "dataset")
             cache_dir = str(reader_folder / "read")
-            builder = datasets.load_dataset_builder(str(links), name, cache_dir=cache_dir)
+            builder = datasets.load_dataset_builder(
+                str(links), name, cache_dir=cache_dir
+            )
 
             # Check what the reader would read.
             data_files = builder.config.data_files or {}
@@ -360,7 +371,11 @@ def open_parquet(
 
             builder.download_and_prepare(download_mode=mode)
             return builder.as_dataset()
-    except (datasets.exceptions.DatasetsError, pyarrow.ArrowException, *UNREADABLE) as error:
+    except (
+        datasets.exceptions.DatasetsError,
+        pyarrow.ArrowException,
+        *UNREADABLE,
+    ) as error:
         if mode is None:  # perhaps only the copy is damaged
             return open_parquet(folder, reader_folder, name, "force_redownload")
         cause = one_line(error.__cause__ or error)
@@ -386,7 +401,10 @@ def _linked(folder: Path, files: Sequence[Path], links: Path) -> Path:
 
 
 def _check_splits(
-    splits: Mapping[str, Sequence[str]], files: Sequence[Path], folder: Path, is_stated: bool
+    splits: Mapping[str, Sequence[str]],
+    files: Sequence[Path],
+    folder: Path,
+    is_stated: bool,
 ) -> None:
     """Check that the reader neither reads a file twice, nor mixes datasets, nor skips a file."""
     # No file is read twice.
@@ -473,7 +491,9 @@ def _check_class_names(files: Sequence[Path]) -> None:
             names = getattr(kind, "names", None)
             if not names:
                 continue
-            reference_file, reference_names = references.setdefault(column, (file, names))
+            reference_file, reference_names = references.setdefault(
+                column, (file, names)
+            )
             if names != reference_names:
                 raise ActlabError(
                     f"{reference_file} and {file} number their classes differently. Write both "

@@ -17,7 +17,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from actlab.datamodules.base import Batch, Draws, TensorDataModule, TensorDataset, dataset_or
+from actlab.datamodules.base import (
+    Batch,
+    Draws,
+    TensorDataModule,
+    TensorDataset,
+    dataset_or,
+)
 from actlab.datamodules.hub import locate
 from actlab.datamodules.sources import open_parquet, parquet_files, state
 from actlab.errors import ActlabError
@@ -141,7 +147,8 @@ class TextDataModule(TensorDataModule):
                     )
             return path, None
 
-        # Download only the default: the other datasets of its repository have hundreds of MB.
+        # Download only the default: the other datasets of its repository have hundreds
+        # of MB.
         if self.dataset == WIKITEXT and self.name is None:
             self.name = WIKITEXT_NAME
         files = "*.parquet"
@@ -191,7 +198,9 @@ class TextDataModule(TensorDataModule):
         self.val = self._adjoining_windows("val", text["val"], device)
         self.test = self._adjoining_windows("test", text["test"], device)
 
-    def _adjoining_windows(self, part: str, text: bytes, device: torch.device) -> TensorDataset:
+    def _adjoining_windows(
+        self, part: str, text: bytes, device: torch.device
+    ) -> TensorDataset:
         # Count the windows. The sample has fewer than the default.
         length = self.context + 1
         available = len(text) // length
@@ -265,7 +274,9 @@ def _unpack(file: Path) -> bytes:
 
     nul = text.find(b"\0")
     if nul >= 0:
-        raise ActlabError(f"{file}: expected text, got a NUL byte at {nul:,}. Use only text files.")
+        raise ActlabError(
+            f"{file}: expected text, got a NUL byte at {nul:,}. Use only text files."
+        )
     return text
 
 
@@ -299,7 +310,9 @@ def _joined_rows(table: Any, column: str, source: str) -> bytes:
         if getattr(kind, "dtype", None) in _TEXT_TYPES:
             candidates.append(name)
     if column not in candidates:
-        raise unknown(f"text column of {source}", column, candidates, "Set data.column.")
+        raise unknown(
+            f"text column of {source}", column, candidates, "Set data.column."
+        )
 
     # Join the rows.
     rows = []

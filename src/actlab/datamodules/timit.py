@@ -109,7 +109,8 @@ class TIMITDataModule(TensorDataModule):
         # In float64: a million frames add up
         mean = train.mean(0, dtype=torch.float64)
         deviation = train.double().std(0, correction=0)
-        scale = torch.where(deviation > 0, deviation, 1.0)  # a constant feature is only centred
+        # A constant feature is only centred.
+        scale = torch.where(deviation > 0, deviation, 1.0)
 
         # Normalise the frames of each part.
         def frames(part: str) -> Frames:

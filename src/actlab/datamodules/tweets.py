@@ -16,10 +16,12 @@ LABELS = {tag: label for label, tag in enumerate(TAGS)}
 _MENTION = re.compile(r"[@＠][A-Za-z0-9_]+")
 _EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+", re.ASCII)
 _URL = re.compile(
-    r"(?:https?://(?:www\.)?|www\.)(?P<host>[^\s/?#:]+)(?:[/?#:]\S*)?", re.IGNORECASE | re.ASCII
+    r"(?:https?://(?:www\.)?|www\.)(?P<host>[^\s/?#:]+)(?:[/?#:]\S*)?",
+    re.IGNORECASE | re.ASCII,
 )
-# Without http:// or www., a word with a dot need not be a host, for example "u.s". A generic
-# top-level domain makes the word a host; a country-code domain does so only if a path follows.
+# Without http:// or www., a word with a dot need not be a host, for example "u.s". A
+# generic top-level domain makes the word a host; a country-code domain does so only if
+# a path follows.
 _BARE = re.compile(
     r"(?P<host>(?:[a-z0-9-]+\.)+"
     r"(?:(?:com|org|net|edu|gov|mil|int|info|biz|name|mobi|travel)(?=/|$)|[a-z]{2}(?=/)))"

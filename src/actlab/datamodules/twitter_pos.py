@@ -13,7 +13,13 @@ from torch import Tensor
 from actlab.datamodules.base import Batch, TensorDataModule, TensorDataset, dataset_or
 from actlab.datamodules.sources import state
 from actlab.datamodules.tweets import TAGS, Tweet, normalize, read_tweets
-from actlab.datamodules.words import PADDING, UNKNOWN, WordFeatures, read_clusters, read_vectors
+from actlab.datamodules.words import (
+    PADDING,
+    UNKNOWN,
+    WordFeatures,
+    read_clusters,
+    read_vectors,
+)
 from actlab.errors import ActlabError
 from actlab.errors.messages import one_line
 from actlab.random.positions import Position
@@ -29,7 +35,11 @@ TEST = "oct27.test"
 DAILY = "daily547"
 CLUSTERS = "50mpaths2"
 TWEETS = {TRAIN: 1_000, DEV: 327, TEST: 500, DAILY: 547}
-ENDINGS = {DAILY: ("", ".conll"), CLUSTERS: ("", ".gz", ".txt")}  # accepted suffixes of a file name
+# Accepted suffixes of a file name.
+ENDINGS = {
+    DAILY: ("", ".conll"),
+    CLUSTERS: ("", ".gz", ".txt"),
+}
 
 REMEDY = (
     f"The data are {TRAIN}, {DEV} and {TEST} (on each line a token, a tab and its tag) and the "
@@ -45,8 +55,14 @@ FILES = {  # name → URL and SHA-256 digest
         f"{_OCT27}/{TRAIN}",
         "e55a63da62838a28b308bd1be0b5c903ac242ef208dc59838f4b39aa33b11948",
     ),
-    DEV: (f"{_OCT27}/{DEV}", "046e9c57ed2549b4dec08a9a7bccf8ec7f742faaa7b55d840408f2dfd1356851"),
-    TEST: (f"{_OCT27}/{TEST}", "77f868fcd300d0acdd7bb8db28c961fcbe50d9cd0d48046e8fbec4b9f86bf814"),
+    DEV: (
+        f"{_OCT27}/{DEV}",
+        "046e9c57ed2549b4dec08a9a7bccf8ec7f742faaa7b55d840408f2dfd1356851",
+    ),
+    TEST: (
+        f"{_OCT27}/{TEST}",
+        "77f868fcd300d0acdd7bb8db28c961fcbe50d9cd0d48046e8fbec4b9f86bf814",
+    ),
     CLUSTERS: (
         f"{_CMU}/{CLUSTERS}",
         "67bdd062869a58949a1d6a3def0fcadc9c835ad63ed27dfc7dde36b79c929169",
@@ -202,7 +218,9 @@ class TwitterPOSDataModule(TensorDataModule):
         """The tweets and the features of their words; read on first use."""
         folder = at_home(self.dataset)
         if not folder.is_dir():
-            raise ActlabError(f"data.dataset: expected a folder, got {self.dataset!r}. {REMEDY}")
+            raise ActlabError(
+                f"data.dataset: expected a folder, got {self.dataset!r}. {REMEDY}"
+            )
 
         # Find the files.
         files = [find_file(folder, name) for name in (TRAIN, DEV, self.test_set)]
@@ -221,7 +239,11 @@ class TwitterPOSDataModule(TensorDataModule):
     def counts(self) -> Mapping[str, int]:  # type: ignore[override]
         """The number of tweets in each file."""
         corpus = self.corpus
-        return {TRAIN: len(corpus.train), DEV: len(corpus.val), self.test_set: len(corpus.test)}
+        return {
+            TRAIN: len(corpus.train),
+            DEV: len(corpus.val),
+            self.test_set: len(corpus.test),
+        }
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -235,10 +257,14 @@ class TwitterPOSDataModule(TensorDataModule):
 
         def part(tweets: Sequence[Tweet]) -> TensorDataset:
             rows, labels = windows(tweets, features)
-            dataset = TensorDataset(rows.to(device), labels.to(device), transform=transform)
+            dataset = TensorDataset(
+                rows.to(device), labels.to(device), transform=transform
+            )
 
             # The words of a tweet are a group.
-            lengths = torch.tensor([len(tweet.labels) for tweet in tweets], device=device)
+            lengths = torch.tensor(
+                [len(tweet.labels) for tweet in tweets], device=device
+            )
             numbers = torch.arange(len(tweets), device=device)
             dataset.groups = numbers.repeat_interleave(lengths)
             return dataset

@@ -123,8 +123,8 @@ def read_vectors(path: Path, needed: Set[str]) -> WordFeatures:
         if header is not None:
             stated_count, size = int(header[1]), int(header[2])
         elif line.strip(" "):
-            # At spaces and tabs alone: a word may be another white space; it may have several
-            # parts.
+            # At spaces and tabs alone: a word may be another white space; it may have
+            # several parts.
             fields = [field for field in line.replace("\t", " ").split(" ") if field]
             size = size or max(1, len(fields) - 1)
             vector = _vector(fields[-size:])

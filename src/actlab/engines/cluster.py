@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from actlab.engines.settings import Settings
 
 ADDRESS = re.compile(r"auto|[\w.-]+:\d+|\[[0-9a-fA-F:]+\]:\d+")
-# File beside the locks: a node that reads it has this folder, not another at the same path
+# File beside the locks: a node that reads it has this folder, not another at the same
+# path
 _TOKEN = "home"
 
 
@@ -132,7 +133,9 @@ class Cluster:
     def __init__(self, options: Options) -> None:
         self.options = options
         self.processors = {hardware()}  # of this machine and of nodes, each named once
-        self.errors: list[ActlabError] = []  # which ended tasks, and are no failures of their runs
+        self.errors: list[
+            ActlabError
+        ] = []  # which ended tasks, and are no failures of their runs
 
     @property
     def room(self) -> int:
@@ -147,8 +150,11 @@ class Cluster:
             numbers = []
             for resource, amount in job_needs.items():
                 if amount:
-                    # The small number makes up for divisions such as 0.3 / 0.1, which is below 3.
-                    numbers.append(int(node["Resources"].get(resource, 0) / amount + 1e-9))
+                    # The small number makes up for divisions such as 0.3 / 0.1, which
+                    # is below 3.
+                    numbers.append(
+                        int(node["Resources"].get(resource, 0) / amount + 1e-9)
+                    )
             room += min(numbers)
         return room
 
@@ -165,21 +171,26 @@ class Cluster:
         Raises the first error of a task when all are over.
         """
         if not arranged.single:
-            raise ActlabError("--cluster trains each run on one device. Set trainer.devices to 1.")
+            raise ActlabError(
+                "--cluster trains each run on one device. Set trainer.devices to 1."
+            )
         ray = _ray()
 
         # Write the file by which nodes recognise the folder
         token = os.urandom(8).hex()
         write_atomically(root / locks.FOLDER / _TOKEN, token)
         folder = str(Path.cwd())
-        home = Home(folder, [*sys.path], root.resolve(), token, facts(), arranged.settings)
+        home = Home(
+            folder, [*sys.path], root.resolve(), token, facts(), arranged.settings
+        )
 
         # Start a task for each job
         train = ray.remote(
             num_cpus=self.options.cpus,
             num_gpus=self.options.gpus,
             max_retries=MOST_DEATHS - 1,
-            # With one call a process, no task sees what code of another has left in its process.
+            # With one call a process, no task sees what code of another has left in its
+            # process.
             max_calls=1,
             runtime_env={"env_vars": {HASH_SEED: "0", SAFE_PATH: OURS}},
         )(_train)
@@ -218,11 +229,17 @@ class Cluster:
             self.errors.append(ActlabError(described(error.cause)))
             print(f"{job.id} is not trained further: {self.errors[-1]}", flush=True)
             return True, []
-        except (kinds.WorkerCrashedError, kinds.NodeDiedError, kinds.OutOfMemoryError) as error:
+        except (
+            kinds.WorkerCrashedError,
+            kinds.NodeDiedError,
+            kinds.OutOfMemoryError,
+        ) as error:
             # The process or node has died
             if isinstance(error, kinds.OutOfMemoryError) and len(job.runs) > 1:
                 return True, job.halves(root)
-            reason = f"ended in {MOST_DEATHS} attempts, the last by {type(error).__name__}"
+            reason = (
+                f"ended in {MOST_DEATHS} attempts, the last by {type(error).__name__}"
+            )
             job.fail(root, f"the process or node that trained it {reason}")
             return True, []
 

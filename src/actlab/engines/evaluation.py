@@ -46,7 +46,11 @@ from actlab.tasks import Batch, Quantity, Task
 from actlab.tasks.restoring import as_precise_as
 
 LARGEST_STACK = 15  # runs that are evaluated together
-_TRANSFERS = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
+_TRANSFERS = (
+    "on_before_batch_transfer",
+    "transfer_batch_to_device",
+    "on_after_batch_transfer",
+)
 
 
 @threads(1)
@@ -177,7 +181,9 @@ class _ProbeOfStudy:
             fault = str(error)
         except (ActlabError, OSError):
             raise
-        except Exception as error:  # third-party activations and probes may raise anything
+        except (
+            Exception
+        ) as error:  # third-party activations and probes may raise anything
             fault = described(error)
 
         examples = f"{plural(len(runs), 'run')} such as {runs[0].id}"
@@ -186,13 +192,17 @@ class _ProbeOfStudy:
 
     def _measure(self, runs: Sequence[Run]) -> int:
         """Evaluate runs of one part and write a file for each; return how many are damaged."""
-        experiments_of_runs = [experiments.build(run.config, self.digests) for run in runs]
+        experiments_of_runs = [
+            experiments.build(run.config, self.digests) for run in runs
+        ]
         is_stacked = _was_stacked(runs[0], self.root)
         rows: list[list[Row]] = [[] for _ in runs]
         damaged = set[int]()
         for place in self.probe.places:
             # Load the weights of each run that stored them
-            moments = dict[int, tuple[float, int]]()  # epochs and updates, by index of the run
+            moments = dict[
+                int, tuple[float, int]
+            ]()  # epochs and updates, by index of the run
             for index, run in enumerate(runs):
                 folder = RunFolder(self.root, run)
                 try:
@@ -296,7 +306,9 @@ class UnstackedTasks(pl.LightningModule):
         by_run = [task.measured(batch) for task in self.members]
         stacked = {}
         for name in by_run[0]:
-            stacked[name] = stacked_quantity([quantities[name] for quantities in by_run])
+            stacked[name] = stacked_quantity(
+                [quantities[name] for quantities in by_run]
+            )
         return stacked
 
     def apart(self) -> Iterable[Task]:
@@ -304,7 +316,9 @@ class UnstackedTasks(pl.LightningModule):
         return self.members
 
 
-def subject_of(tasks: Sequence[pl.LightningModule], stacked: bool) -> StackedTask | UnstackedTasks:
+def subject_of(
+    tasks: Sequence[pl.LightningModule], stacked: bool
+) -> StackedTask | UnstackedTasks:
     """Combine tasks that were trained ``stacked``, or one task, into one subject for probes.
 
     Sets the matmul backend of this process to the backend of the network. Probes may hook
@@ -313,7 +327,9 @@ def subject_of(tasks: Sequence[pl.LightningModule], stacked: bool) -> StackedTas
     members = []
     for task in tasks:
         if not isinstance(task, Task):
-            raise ActlabError(f"probes: expected a task of actlab.tasks, got {type(task).__name__}")
+            raise ActlabError(
+                f"probes: expected a task of actlab.tasks, got {type(task).__name__}"
+            )
         members.append(task)
 
     matmul.use(matmul_of(members[0]))
@@ -322,7 +338,9 @@ def subject_of(tasks: Sequence[pl.LightningModule], stacked: bool) -> StackedTas
     return UnstackedTasks(members)
 
 
-def _load(experiment: Experiment, folder: RunFolder, at: str | int) -> tuple[float, int] | None:
+def _load(
+    experiment: Experiment, folder: RunFolder, at: str | int
+) -> tuple[float, int] | None:
     """Load the weights of a checkpoint; return its numbers of epochs and updates.
 
     None if the run has no such checkpoint.

@@ -118,7 +118,9 @@ class Arranged(NamedTuple):
     settings: Settings  # of the processes
     single: bool  # whether each run uses a single device
     notes: list[str]  # lines to print about jobs and settings
-    devices: Sequence[str] = ()  # accelerators of the processes, in turn; without any, all see all
+    devices: Sequence[
+        str
+    ] = ()  # accelerators of the processes, in turn; without any, all see all
 
     def device_of(self, process: int) -> str | None:
         """Return the accelerator of a process; None if it sees all."""
@@ -132,8 +134,16 @@ class Arranged(NamedTuple):
         """Return the function that trains a job, and its arguments."""
         if self.single:
             return "actlab.engines.training:work", job, root, logger, locked
-        # Lightning starts a run's command again for each device, so the run has its own process.
-        return "actlab.engines.multi_device:work", job, root, logger, locked, self.settings
+        # Lightning starts a run's command again for each device, so the run has its own
+        # process.
+        return (
+            "actlab.engines.multi_device:work",
+            job,
+            root,
+            logger,
+            locked,
+            self.settings,
+        )
 
 
 def longest_first(jobs: Iterable[Job]) -> list[Job]:

@@ -32,7 +32,9 @@ class LoggedRows(Checkpoint):
         self._seen: dict[str, Tensor] = {}  # metrics that already have rows, or none
         self._before_test: dict[str, Tensor] = {}
 
-    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_epoch_start(
+        self, trainer: Trainer, pl_module: LightningModule
+    ) -> None:
         """Set aside the metrics logged so far, which do not belong to this epoch or validation."""
         self._seen = dict(trainer.callback_metrics)
 
@@ -104,7 +106,9 @@ class LoggedRows(Checkpoint):
 def _logged_since(before: Mapping[str, Tensor], trainer: Trainer) -> dict[str, Tensor]:
     """Return the metrics logged since there were those ``before``; Lightning keeps older values."""
     logged = trainer.callback_metrics
-    return {name: value for name, value in logged.items() if value is not before.get(name)}
+    return {
+        name: value for name, value in logged.items() if value is not before.get(name)
+    }
 
 
 def _last_batch_metrics(trainer: Trainer) -> dict[str, Tensor]:

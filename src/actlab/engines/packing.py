@@ -23,7 +23,12 @@ from actlab.studies import stacks
 from actlab.studies.plan import MAX_STACK, Run
 from actlab.studies.run_folder import RunFolder
 
-_DEVICES = ("trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trainer.strategy")
+_DEVICES = (
+    "trainer.accelerator",
+    "trainer.devices",
+    "trainer.num_nodes",
+    "trainer.strategy",
+)
 
 
 class Packing(NamedTuple):
@@ -73,7 +78,9 @@ def pack(
     # Stack the other runs that are similar
     built_facts = built_facts or BuiltFacts()
     ids_to_pack = unfinished & shard_ids
-    groups = compatibility.similar((run for run in runs if run.id in ids_to_pack), built_facts)
+    groups = compatibility.similar(
+        (run for run in runs if run.id in ids_to_pack), built_facts
+    )
     reasons: dict[str, None] = {}  # each once, in order
     for key, group in groups.items():
         signals.check()
@@ -134,7 +141,9 @@ def arrange(
     sharing = 0
     if updates >= execution.LONG and single:
         sharing = math.ceil(settings.jobs / max(1, len(devices)))
-    packed = pack(runs, root, max_stack, settings.jobs, shard, todo, sharing, built_facts, untried)
+    packed = pack(
+        runs, root, max_stack, settings.jobs, shard, todo, sharing, built_facts, untried
+    )
     notes = [f"one by one instead of stacked: {reason}" for reason in packed.reasons]
 
     if not single or are_numbered(todo[0].config):
@@ -190,8 +199,8 @@ def form_of(
     if facts.has_forms and min(len(group), max_stack) == 1:
         return True, ""
 
-    # Try runs together. The digits of a GPU depend on the number of runs anyway, and a mapped run
-    # alone would be slower.
+    # Try runs together. The digits of a GPU depend on the number of runs anyway, and a
+    # mapped run alone would be slower.
     reason = trials.reason_against_stack(root, key, group, exact=facts.on_cpu)
     return facts.has_forms or (facts.on_cpu and not reason), reason
 

@@ -50,7 +50,8 @@ class Pool:
     stalled: float = STALLED
     deaths: Counter[str] = field(default_factory=Counter, init=False)  # by job
     queue: list[Job] = field(default_factory=list, init=False)
-    held: list[Job] = field(default_factory=list, init=False)  # jobs that other starts are training
+    # Jobs that other starts are training.
+    held: list[Job] = field(default_factory=list, init=False)
 
     def train(self, jobs: Sequence[Job]) -> list[Job]:
         """Train jobs; return the jobs that other starts of the study are training."""
@@ -65,7 +66,9 @@ class Pool:
                     if worker not in training and self.queue:
                         job = self.queue.pop(0)
                         training[worker] = job
-                        call = self.arranged.call(job, self.root, self.logger, self.locked)
+                        call = self.arranged.call(
+                            job, self.root, self.logger, self.locked
+                        )
                         worker.ask(*call)
 
                 # Wait for messages

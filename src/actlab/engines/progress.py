@@ -65,7 +65,9 @@ class Display:
         self.done = 0.0  # epochs of all runs
         self.ended = 0  # runs
         self.failed = 0  # runs
-        self.early: list[float] = []  # epochs of runs that ended before their last epoch
+        self.early: list[
+            float
+        ] = []  # epochs of runs that ended before their last epoch
         self.latest = ""  # run that has reported last, in words
         self.unread: list[Run] = []  # ended runs whose results are not read yet
         self.best: tuple[float, str] | None = None  # value and id
@@ -113,7 +115,8 @@ class Display:
         has_ended = fraction >= 1
         # Trained by an earlier start, or ended early
         if is_new or (has_ended and round(gained, 6) > 1):
-            self.task.completed += gained  # unlike `update`, without effect on the speed
+            # Unlike `update`, this leaves the speed as it is.
+            self.task.completed += gained
 
         # Count runs, of which one that failed may be tried again
         if has_ended and before < 1:
@@ -129,7 +132,9 @@ class Display:
     def tick(self, parts: signals.Parts) -> None:
         """Update the completed fractions of runs, from 0 to 1, and show the elapsed time."""
         for name, fraction in parts:
-            if name in self.runs:  # a member of a stack may have finished in an earlier start
+            if (
+                name in self.runs
+            ):  # a member of a stack may have finished in an earlier start
                 self.update(self.runs[name], fraction)
         if self.ended < len(self.runs):
             self._show(time.monotonic())
@@ -152,7 +157,9 @@ class Display:
         if self.verbose:
             suffix += self._best()
             description = self.latest or description
-        self.bar.update(self.task.id, description=description, ended=count, suffix=suffix)
+        self.bar.update(
+            self.task.id, description=description, ended=count, suffix=suffix
+        )
 
         # Without a terminal, print a line
         if self.bar.disable and (is_over or now - self.last_line > LINE_EVERY):

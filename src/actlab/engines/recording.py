@@ -103,11 +103,14 @@ class Recorder(LoggedRows):
 
         # Record the epoch of each run
         for run in self.record.active_runs:
-            # All devices must decide alike, or one would wait for the others without end.
+            # All devices must decide alike, or one would wait for the others without
+            # end.
             if trainer.strategy.reduce_boolean_decision(run.is_diverging, all=False):
                 run.divergence = trainer.current_epoch, trainer.global_step
                 if isinstance(pl_module, StackedTask):
-                    stored_weights.write_before_divergence(pl_module, run, self.checkpoint)
+                    stored_weights.write_before_divergence(
+                        pl_module, run, self.checkpoint
+                    )
                     self._finish(trainer, run)
             else:
                 self._record_epoch(trainer, run)
@@ -115,7 +118,8 @@ class Recorder(LoggedRows):
             run.pending = []
         self.record.stopped = trainer.should_stop
 
-        # Last, because what the files hold beyond the checkpoint is cut back at a resume
+        # Last, because what the files hold beyond the checkpoint is cut back at a
+        # resume
         if self.record.active_runs:
             trainer.save_checkpoint(self.checkpoint)
         else:
@@ -166,7 +170,9 @@ class Recorder(LoggedRows):
         if trainer.is_global_zero:
             run.folder.add_rows(run.pending)
             run.folder.keep_matrices(matrices | losses)
-            unit_records.append(run.folder, epoch, unit_records.seen(trainer), run.index)
+            unit_records.append(
+                run.folder, epoch, unit_records.seen(trainer), run.index
+            )
         run.rows += run.pending
 
         # The weights may be the best ones by these rows
@@ -203,7 +209,9 @@ class Recorder(LoggedRows):
         # Write the result
         facts = training_facts(trainer, self.record, run, self.stacked)
         last_good_epoch = facts["last_good_epoch"]
-        unit_rows = unit_records.close(folder, last_good_epoch, facts["updates"], self.remedy)
+        unit_rows = unit_records.close(
+            folder, last_good_epoch, facts["updates"], self.remedy
+        )
         status = DIVERGED if diverged else FINISHED
         folder.finish(status, [*run.rows, *unit_rows], **facts)
 

@@ -24,7 +24,8 @@ class RunRecord:
         self.rows: list[Row] = []
         self.pending: list[Row] = []  # of the current epoch
         self.initial: dict[str, float] = {}  # learnt parameters before training
-        # The last good epoch, and all updates, including those of the epoch that diverged
+        # The last good epoch, and all updates, including those of the epoch that
+        # diverged
         self.divergence: tuple[int, int] | None = None
 
     @property
@@ -58,9 +59,12 @@ class JobRecord:
         self.seconds = 0.0  # of training, including earlier starts
         self.stopped = False  # whether a callback has ended training
         self.scored: dict[str, int] = {}  # samples by split; see `Training.scored`
-        self.sampling_errors: dict[str, list[float]] = {}  # of each run by metric; see `Training`
+        self.sampling_errors: dict[
+            str, list[float]
+        ] = {}  # of each run by metric; see `Training`
 
-        # Not in the checkpoint: of each run by name, in the latest epoch; see `Training`
+        # Not in the checkpoint: of each run by name, in the latest epoch; see
+        # `Training`
         self.matrices: dict[str, list[Any]] = {}
         self.sample_losses: dict[str, list[list[float]]] = {}
 

@@ -23,7 +23,12 @@ from actlab.engines.jobs import Arranged, Job, Shard, share_of
 from actlab.engines.pool import Pool
 from actlab.engines.progress import Display, phase
 from actlab.engines.settings import check_jobs
-from actlab.engines.start_messages import print_early, print_failures, print_held, summary
+from actlab.engines.start_messages import (
+    print_early,
+    print_failures,
+    print_held,
+    summary,
+)
 from actlab.engines.stored_costs import stored_costs, uncosted
 from actlab.engines.workers import STALLED, EndedError, Inline, Worker
 from actlab.errors import ActlabError
@@ -47,15 +52,21 @@ class Engine(NamedTuple):
     max_stack: int = MAX_STACK  # largest number of runs in one stack
     # Creates a Lightning logger for a run, or a member of a stack
     logger: Callable[[Run], Any] | None = None
-    # Training processes, 0 to train in this process; the default is in `actlab.engines.settings`
+    # Training processes, 0 to train in this process; the default is in
+    # `actlab.engines.settings`
     jobs: int | None = None
     wait: bool = False  # for runs that other processes train, and train them if these processes end
-    cluster: Cluster | None = None  # trains the jobs on its nodes; by default this machine does
-    # Trains a share of the jobs without locks; by default all jobs, with each run locked
+    # Trains the jobs on its nodes; by default this machine does.
+    cluster: Cluster | None = None
+    # Trains a share of the jobs without locks; by default all jobs, with each run
+    # locked
     shard: Shard | None = None
-    stalled: float = STALLED  # least seconds without progress after which a worker is ended
-    graphs: bool | None = None  # whether updates are replayed as CUDA graphs; by default as stored
-    verbose: bool = False  # whether the progress names the best value and the latest run
+    # Least seconds without progress after which a worker is ended.
+    stalled: float = STALLED
+    # Whether updates are replayed as CUDA graphs; by default as stored.
+    graphs: bool | None = None
+    # Whether the progress names the best value and the latest run.
+    verbose: bool = False
 
     def worker(self) -> Worker | Inline:
         """Return a worker for everything but training."""
@@ -108,7 +119,8 @@ def _run_stages(
     number = 0
     tried = set[str]()
     while True:
-        # Open the stages again after each, because its results decide what the next one runs
+        # Open the stages again after each, because its results decide what the next one
+        # runs
         stages = opening.opened(folder).stages
         if number >= len(stages):
             break
@@ -131,7 +143,9 @@ def _run_stages(
         number += 1
 
     if only is None and number < len(names):
-        print(f"stage {names[number]} starts when all runs of the stages before it have ended")
+        print(
+            f"stage {names[number]} starts when all runs of the stages before it have ended"
+        )
     return failed
 
 
@@ -143,12 +157,14 @@ def opens_new_files(folder: StudyFolder, stalled: float) -> bool:
     if not unknown:
         return False
 
-    # Ask a process that has imported no users' code. If that code ends the process, the trial of
-    # activations says why.
+    # Ask a process that has imported no users' code. If that code ends the process, the
+    # trial of activations says why.
     new_files: dict[str, list[str]] = {}
     worker = Worker(stalled=stalled)
     with phase("finding the files that your code opens"), worker, suppress(EndedError):
-        new_files = worker.call("actlab.checks.opened_files:find", unknown, {*stored}, folder.path)
+        new_files = worker.call(
+            "actlab.checks.opened_files:find", unknown, {*stored}, folder.path
+        )
         folder.store(opened.FILE, {**stored, **new_files})
     return any(new_files.values())
 
@@ -159,9 +175,13 @@ def check(study: Study, worker: Worker | Inline) -> list[str]:
         with phase("checking the configs"):
             lines: list[str] = worker.call(configs.check, study)
     except EndedError as ended:
-        raise ActlabError(f"the configs cannot be checked: the process {ended.ending}") from ended
+        raise ActlabError(
+            f"the configs cannot be checked: the process {ended.ending}"
+        ) from ended
     except Stopped as stop:
-        stop.explanation = "the configs were being checked; nothing was trained or changed"
+        stop.explanation = (
+            "the configs were being checked; nothing was trained or changed"
+        )
         raise
     return lines
 
@@ -238,7 +258,8 @@ class Start:
         if not todo:
             return len(faults)
 
-        # Arrange the other runs in jobs; of several shards, this one trains some of them
+        # Arrange the other runs in jobs; of several shards, this one trains some of
+        # them
         arranged = self.arranged(todo, built_facts, devices)
         arranged_ids = set[str]()
         for job in arranged.jobs:
@@ -291,7 +312,8 @@ class Start:
             devices,
         )
 
-        # One start decides at a time. Shards, whose file systems may have no locks, do not wait.
+        # One start decides at a time. Shards, whose file systems may have no locks, do
+        # not wait.
         deciding = nullcontext() if engine.shard else locks.alone(root, locks.DECIDING)
         with deciding, phase("trying stacks against runs alone"):
             try:
@@ -310,7 +332,9 @@ class Start:
             self.worker.device = ",".join(names)
         return names
 
-    def _train_function(self, arranged: Arranged) -> Callable[[Sequence[Job]], list[Job]]:
+    def _train_function(
+        self, arranged: Arranged
+    ) -> Callable[[Sequence[Job]], list[Job]]:
         """Return what trains jobs, and returns the jobs that other starts are training."""
         engine = self.engine
         worker = self.worker
@@ -318,7 +342,9 @@ class Start:
         is_locked = engine.shard is None
         # On nodes of a cluster, in processes of this machine, or in this process
         if engine.cluster is not None:
-            return partial(engine.cluster.train, arranged, root=root, logger=engine.logger)
+            return partial(
+                engine.cluster.train, arranged, root=root, logger=engine.logger
+            )
         if isinstance(worker, Worker):
             return Pool(arranged, root, engine.logger, is_locked, engine.stalled).train
 
@@ -382,7 +408,9 @@ class Start:
         return failed
 
 
-def _without_faults(folders: Sequence[RunFolder], faults: Mapping[str, str]) -> list[RunFolder]:
+def _without_faults(
+    folders: Sequence[RunFolder], faults: Mapping[str, str]
+) -> list[RunFolder]:
     """Record and print the runs with faults, by id; return all other runs."""
     trainable = []
     for folder in folders:
@@ -431,7 +459,9 @@ def measure_costs(
     return entries
 
 
-def faults_of(runs: Sequence[Run], worker: Worker | Inline) -> tuple[dict[str, str], BuiltFacts]:
+def faults_of(
+    runs: Sequence[Run], worker: Worker | Inline
+) -> tuple[dict[str, str], BuiltFacts]:
     """Try each activation in each network, and build a run for each value of each grid key.
 
     Returns:
@@ -441,7 +471,9 @@ def faults_of(runs: Sequence[Run], worker: Worker | Inline) -> tuple[dict[str, s
     Raises:
         ActlabError: if a config is invalid.
     """
-    deadly: dict[str, str] = {}  # faults of activations that ended their process, by case
+    deadly: dict[
+        str, str
+    ] = {}  # faults of activations that ended their process, by case
     tried: list[tuple[str, str]] = []  # cases and names of the activations
 
     def note(_: str, case: str, name: str) -> None:

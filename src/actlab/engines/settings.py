@@ -16,8 +16,9 @@ from actlab.errors import ActlabError
 from actlab.storage.json_files import stored_json, write_json
 
 FILE = "engine.json"
-# Updates of all runs from which on several processes save time (benchmarks/processes.py), and from
-# which on compiled masks and the timing of updates (`actlab.engines.timing`) do.
+# Updates of all runs from which on several processes save time
+# (benchmarks/processes.py), and from which on compiled masks and the timing of updates
+# (`actlab.engines.timing`) do.
 SEVERAL, LONG = 2_000, 20_000
 _REMEDY = "delete it; the study then resumes with newly chosen settings"
 

@@ -41,7 +41,9 @@ def print_early(epochs: Sequence[float]) -> None:
     after = f"{min(epochs):g}"
     if max(epochs) > min(epochs):
         after += f" to {max(epochs):g}"
-    print(f"{plural(len(epochs), 'run')} ended before the last epoch, after epoch {after}")
+    print(
+        f"{plural(len(epochs), 'run')} ended before the last epoch, after epoch {after}"
+    )
 
 
 def print_failures(folders: Sequence[RunFolder]) -> int:

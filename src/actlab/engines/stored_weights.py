@@ -45,7 +45,9 @@ def write(trainer: Trainer, run: RunRecord, epoch: int, at: str | int) -> None:
         write_weights(state, epoch, trainer.global_step, path, config)
 
 
-def write_before_divergence(task: StackedTask, run: RunRecord, checkpoint: Path) -> None:
+def write_before_divergence(
+    task: StackedTask, run: RunRecord, checkpoint: Path
+) -> None:
     """Write the last good weights of a diverged member of a stack, if there are any.
 
     ``checkpoint`` is the stack's, of the epoch before the diverged one. Without it the run diverged
@@ -91,14 +93,17 @@ def best_epoch(keep: Keep, rows: Iterable[Row]) -> int | None:
     last_values: dict[int, float] = {}
     for row in rows:
         if _is_selected(row, keep):
-            # A value within an epoch counts for it; unrounded, 3.0000000000000004 would be in 4.
+            # A value within an epoch counts for it; unrounded, 3.0000000000000004 would
+            # be in 4.
             epoch = math.ceil(round(row.epoch, 6))
             last_values[epoch] = row.value
 
     # Rank them; the earliest of equal values wins
     sign = 1 if keep.mode == "min" else -1
     ranked = [
-        (sign * value, epoch) for epoch, value in last_values.items() if not math.isnan(value)
+        (sign * value, epoch)
+        for epoch, value in last_values.items()
+        if not math.isnan(value)
     ]
     if not ranked:
         return None

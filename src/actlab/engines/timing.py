@@ -61,7 +61,8 @@ class _Clock(Checkpoint):
     def on_train_batch_start(
         self, trainer: pl.Trainer, module: pl.LightningModule, batch: Any, _: int
     ) -> None:
-        # Let the first block pass, and blocks whose updates are compared with their graph.
+        # Let the first block pass, and blocks whose updates are compared with their
+        # graph.
         if not self._is_warm:
             self._is_warm = True
             return
@@ -75,7 +76,9 @@ class _Clock(Checkpoint):
             self.start = now
         else:
             self._updates += self._block_size
-            self.fastest = min(self.fastest, (now - self._block_start) / self._block_size)
+            self.fastest = min(
+                self.fastest, (now - self._block_start) / self._block_size
+            )
             if self._updates >= UPDATES or now - self.start > BRIEF:
                 raise _EnoughError
 
@@ -137,7 +140,9 @@ def fastest(runs: Sequence[Run], forms: bool, sharing: int = 1) -> float:
         _fit(runs, clock, forms or len(runs) > 1)
     except _EnoughError:
         pass
-    except Exception as error:  # also of third-party code, whose errors training reports
+    except (
+        Exception
+    ) as error:  # also of third-party code, whose errors training reports
         check_device(error)
         clock.fastest = math.inf
     finally:

@@ -31,7 +31,9 @@ from actlab.studies import changes, stacks
 from actlab.studies.locks import holding
 
 
-def work(job: Job, root: Path, logger: LoggerFactory | None = None, locked: bool = True) -> bool:
+def work(
+    job: Job, root: Path, logger: LoggerFactory | None = None, locked: bool = True
+) -> bool:
     """Train a job unless another process trains one of its runs; return whether the job is over.
 
     A run that has finished, or failed in this start of the study, is left as it is. A shard needs
@@ -73,7 +75,9 @@ def check_sources(job: Job) -> None:
                 code = contents.digests_of_code(text)
                 name = changes.files_of(text, run.code, code)[0]
                 remedy = "Start the study again to use it."
-                raise ActlabError(f"{name} has been changed since the study began. {remedy}")
+                raise ActlabError(
+                    f"{name} has been changed since the study began. {remedy}"
+                )
 
 
 @contextmanager
@@ -101,13 +105,18 @@ def _parts_after(error: Exception, job: Job, root: Path) -> list[Job]:
     is_explained = isinstance(error, ActlabError)
     number = len(job.runs)
     if number > 1 and not is_explained and is_out_of_memory(error):
-        print(f"{number} runs in one stack do not fit into memory: trying half as many", flush=True)
+        print(
+            f"{number} runs in one stack do not fit into memory: trying half as many",
+            flush=True,
+        )
         return job.halves(root)
 
     # Of another stack, find out which members fail
     reason = str(error) if is_explained else described(error)
     parts: list[Job] = []
-    if number == 1 or isinstance(error, DamagedError):  # the damaged file stays for inspection
+    if number == 1 or isinstance(
+        error, DamagedError
+    ):  # the damaged file stays for inspection
         job.fail(root, reason)
     else:
         failure = f"a stack of {number} runs failed ({reason[:100]})"
@@ -132,7 +141,9 @@ def fit(job: Job, root: Path, logger: LoggerFactory | None = None) -> None:
     try:
         # Create loggers before the runs are built, which leaves the generators seeded
         if logger:
-            recorder.loggers = {run.index: logger(job.runs[run.index]) for run in unfinished}
+            recorder.loggers = {
+                run.index: logger(job.runs[run.index]) for run in unfinished
+            }
         trainer, task, data = _built(job, recorder)
 
         # Train the runs

@@ -35,14 +35,17 @@ def seen(trainer: pl.Trainer) -> UnitValues | None:
     return None
 
 
-def append(folder: RunFolder, epoch: int, statistics: UnitValues | None, r: int = 0) -> None:
+def append(
+    folder: RunFolder, epoch: int, statistics: UnitValues | None, r: int = 0
+) -> None:
     """Write the file of an epoch for run ``r`` of a stack, if unit statistics were measured."""
     if statistics is None:
         return
 
     arrays: dict[str, Array] = {_WIDTHS: np.asarray(statistics.widths)}
     for name, values in statistics.values.items():
-        # The order of bytes is stated, because an archive may be read on another machine.
+        # The order of bytes is stated, because an archive may be read on another
+        # machine.
         array = values[r].numpy()
         arrays[name] = array.astype("<f4")
     with replacing(_file(folder, epoch)) as partial, partial.open("wb") as file:
@@ -123,7 +126,9 @@ def _write(path: Path, widths: list[int], values: dict[str, Array]) -> None:
         pq.write_table(table, partial, compression="zstd", write_page_checksum=True)
 
 
-def over_epochs(widths: list[int], values: dict[str, Array]) -> dict[tuple[str, str], float]:
+def over_epochs(
+    widths: list[int], values: dict[str, Array]
+) -> dict[tuple[str, str], float]:
     """Return how unit statistics vary over epochs, by name and condition.
 
     Both readings of ELU's appendix C, here for the statistic ``median``:

@@ -29,7 +29,8 @@ from actlab.runtime.interpreter import started_alike
 from actlab.runtime.quiet import quiet
 from actlab.runtime.signals import Report
 
-Function = Callable[..., Any] | str  # of the top level of a module, or ``module:function``
+# Of the top level of a module, or ``module:function``.
+Function = Callable[..., Any] | str
 LOST = 70  # exit code of a worker whose accelerator has failed
 SILENT = 1.0  # seconds after which a first start says what it waits for
 _loading_printed = threading.Event()
@@ -91,8 +92,8 @@ def start_server() -> None:
     from multiprocessing import forkserver
 
     context.set_forkserver_preload(_PRELOADED)
-    # The server outlives the current folder, without which oneMKL ends the process. A worker moves
-    # to the folder of the process that asks.
+    # The server outlives the current folder, without which oneMKL ends the process. A
+    # worker moves to the folder of the process that asks.
     with started_alike(), _without_main(), contextlib.chdir("/"):
         forkserver.ensure_running()
 
@@ -155,7 +156,10 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
     """
 
     def __init__(
-        self, settings: Settings | None = None, device: str | None = None, stalled: float = STALLED
+        self,
+        settings: Settings | None = None,
+        device: str | None = None,
+        stalled: float = STALLED,
     ) -> None:
         self.settings = settings or Settings()
         self.device = device
@@ -177,7 +181,9 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
             self._start()
         self._last_message = time.monotonic()
         self._longest_pause = 0.0
-        with contextlib.suppress(OSError):  # the worker has ended: `receive` raises the error
+        with contextlib.suppress(
+            OSError
+        ):  # the worker has ended: `receive` raises the error
             self.pipe.send((function, args, reports))
 
     def _start(self) -> None:
@@ -322,7 +328,8 @@ def _serve(pipe: Connection, settings: Settings, device: str | None) -> None:
         os.environ[VISIBLE] = device  # before anything asks for devices
 
     # End as the main process ends, and only then
-    mp.set_start_method(None, force=True)  # processes of data loaders start as in a script
+    # Processes of data loaders start as in a script.
+    mp.set_start_method(None, force=True)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _end_by_signal)
     parent = mp.parent_process()

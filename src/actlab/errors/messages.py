@@ -14,7 +14,8 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from actlab.errors import ActlabError
 
-MOST_ALLOWED = 12  # allowed values that a message lists; of more it names the nearest three
+# Allowed values that a message lists; of more it names the nearest three.
+MOST_ALLOWED = 12
 LONGEST_MESSAGE = 300  # characters of an error of another library
 # What pydantic expects, and what our messages say.
 _EXPECTATIONS = {
@@ -43,7 +44,8 @@ _WORDS = {
 # Folders of Python and of actlab.
 _LIBRARIES = {Path(os.__file__).parent, Path(__file__).parents[1]}
 _PACKAGES = {"site-packages", "dist-packages"}
-# A frame in the text of an error, which a data loader copies from the traceback in its process.
+# A frame in the text of an error, which a data loader copies from the traceback in its
+# process.
 _FRAME = re.compile(r'^ *File "(.+)", line (\d+), in .*$', re.MULTILINE)
 
 
@@ -221,7 +223,11 @@ def last_line(error: BaseException) -> str:
     # Return the last one that is outside libraries
     for file, number in reversed(frames):
         path = Path(file)
-        if file.startswith("<") or _LIBRARIES & {*path.parents} or _PACKAGES & {*path.parts}:
+        if (
+            file.startswith("<")
+            or _LIBRARIES & {*path.parents}
+            or _PACKAGES & {*path.parts}
+        ):
             continue
 
         # Short, as the user would name it

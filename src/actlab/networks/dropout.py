@@ -36,11 +36,15 @@ class Dropout(nn.Module):
         """
         probability = _checked(self.p * scale)
 
-        # A tensor of an earlier call is overwritten, because a program (`actlab.tasks.replay`)
-        # reads its memory. The initial tensor is never changed.
+        # A tensor of an earlier call is overwritten, because a program
+        # (`actlab.tasks.replay`) reads its memory. The initial tensor is never changed.
         current = self.probability
         is_initial = current is self.p
-        if isinstance(current, Tensor) and isinstance(probability, Tensor) and not is_initial:
+        if (
+            isinstance(current, Tensor)
+            and isinstance(probability, Tensor)
+            and not is_initial
+        ):
             current.copy_(probability, non_blocking=True)
         else:
             self.probability = probability

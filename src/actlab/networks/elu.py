@@ -110,7 +110,9 @@ class ConvStacks(nn.Sequential):
         initialise(self, init, channels_last=channels_last)
 
 
-def _convolution(fan_in: int, fan_out: int, size: int, batch_norm: bool) -> list[nn.Module]:
+def _convolution(
+    fan_in: int, fan_out: int, size: int, batch_norm: bool
+) -> list[nn.Module]:
     """Return a convolution that keeps the size of the map, with batch norm in place of the bias."""
     layers: list[nn.Module] = []
     half = size // 2

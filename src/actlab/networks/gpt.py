@@ -63,7 +63,9 @@ class FeedForward(nn.Module):
 
     stochastic = False
 
-    def __init__(self, act: ActivationFactory, width: int, hidden: int, gated: bool) -> None:
+    def __init__(
+        self, act: ActivationFactory, width: int, hidden: int, gated: bool
+    ) -> None:
         super().__init__()
         self.gate = nn.Linear(width, hidden, bias=False) if gated else None
         self.up = nn.Linear(width, hidden, bias=False)
@@ -190,7 +192,8 @@ class GPT(nn.Module):
         """Return the logits of each next token."""
         positions = torch.arange(tokens.shape[-1], device=tokens.device)
         positions = positions.expand(*tokens.shape[:-2], 1, -1)
-        x = self.tokens(tokens) + self.positions(positions)  # (R, B, T, D) + (R, 1, T, D)
+        # (R, B, T, D) + (R, 1, T, D)
+        x = self.tokens(tokens) + self.positions(positions)
         x = self.blocks(x)
         logits: Tensor = self.head(self.norm(x))
         return logits

@@ -57,8 +57,8 @@ INIT_RULES: dict[str, Rule] = {
     "glorot": glorot_,
 }
 
-# Seed of the run whose network is being built, and its activations so far. `initialise` does not
-# change activations.
+# Seed of the run whose network is being built, and its activations so far. `initialise`
+# does not change activations.
 _building: ContextVar[tuple[int, Sequence[nn.Module]] | None] = ContextVar(
     "_building", default=None
 )
@@ -81,7 +81,9 @@ def outside_activations(network: nn.Module) -> list[tuple[str, nn.Module]]:
     inside: set[int] = set()
     for module in activations:
         inside.update(map(id, module.modules()))
-    return [(name, part) for name, part in network.named_modules() if id(part) not in inside]
+    return [
+        (name, part) for name, part in network.named_modules() if id(part) not in inside
+    ]
 
 
 def generator_of_layer(purpose: str, layer: int | str) -> Generator | None:
@@ -132,7 +134,9 @@ def initialise(
 
     # Draw weights and biases.
     kinds = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d
-    layers = [part for _, part in outside_activations(network) if isinstance(part, kinds)]
+    layers = [
+        part for _, part in outside_activations(network) if isinstance(part, kinds)
+    ]
     for ordinal, layer in enumerate(layers):
         draw = layer_rules.get(layer, rule)
         if isinstance(draw, str):
@@ -142,7 +146,8 @@ def initialise(
         if layer in bias_rules:
             bias = layer.get_parameter("bias")
             bias_rules[layer](bias, generator_of_layer("biases", ordinal))
-        # No other random number is drawn, so layers with and without bias draw equal weights
+        # No other random number is drawn, so layers with and without bias draw equal
+        # weights
         elif layer.bias is not None:
             layer.bias.zero_()
 

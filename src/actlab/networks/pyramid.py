@@ -76,7 +76,12 @@ class PyramidNet(nn.Sequential):
         act: ActivationFactory,
         num_classes: Count,
         input_shape: Shape = (3, 224, 224),
-        stacks: Sequence[Sequence[int]] = ((1, 96, 6), (3, 512, 3), (5, 768, 3), (3, 1024, 3)),
+        stacks: Sequence[Sequence[int]] = (
+            (1, 96, 6),
+            (3, 512, 3),
+            (5, 768, 3),
+            (3, 1024, 3),
+        ),
         stride: int = 2,
         levels: Shape = (1, 2, 4),
         dense: Sequence[int] = (4096, 4096),

@@ -28,7 +28,9 @@ class ResidualBlock(nn.Module):
 
     stochastic = False
 
-    def __init__(self, act: ActivationFactory, fan_in: int, fan_out: int, stride: int) -> None:
+    def __init__(
+        self, act: ActivationFactory, fan_in: int, fan_out: int, stride: int
+    ) -> None:
         super().__init__()
         self.stride = stride
         # The shortcut fills these with zeros.
@@ -90,7 +92,9 @@ class ResNet(nn.Sequential):
         super().__init__()
         # Three stages of n blocks with two convolutions, a stem and a head
         if depth < 8 or (depth - 2) % 6:
-            raise ActlabError(f"depth: expected 2 + 6n, such as 20, 32 or 56, got {depth}")
+            raise ActlabError(
+                f"depth: expected 2 + 6n, such as 20, 32 or 56, got {depth}"
+            )
 
         # No pool follows the stem: the first stage keeps the size of the map
         fan_in = WIDTHS[0]

@@ -97,7 +97,9 @@ class WideResNet(nn.Sequential):
             raise unknown("block", block, BLOCKS)
         # Three stages of n blocks with two convolutions, and four more layers
         if depth < 10 or (depth - 4) % 6:
-            raise ActlabError(f"depth: expected 4 + 6n, such as 10, 16 or 40, got {depth}")
+            raise ActlabError(
+                f"depth: expected 4 + 6n, such as 10, 16 or 40, got {depth}"
+            )
 
         # Stem
         self.stem = nn.Sequential(_convolution(input_shape[0], STEM, bias=False))
@@ -135,7 +137,9 @@ class WideResNet(nn.Sequential):
         initialise(self, "he", layer_rules, channels_last=channels_last)
 
 
-def _convolution(fan_in: int, fan_out: int, stride: int = 1, bias: bool = True) -> nn.Conv2d:
+def _convolution(
+    fan_in: int, fan_out: int, stride: int = 1, bias: bool = True
+) -> nn.Conv2d:
     return nn.Conv2d(fan_in, fan_out, 3, stride, padding=1, bias=bias)
 
 

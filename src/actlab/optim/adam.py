@@ -80,7 +80,9 @@ class AdamEpsilonInRoot(Optimizer):
         # Add the decay to the gradients.
         gradients: Any = [p.grad for p in params]
         if group["weight_decay"]:
-            gradients = torch._foreach_add(gradients, params, alpha=group["weight_decay"])
+            gradients = torch._foreach_add(
+                gradients, params, alpha=group["weight_decay"]
+            )
 
         # Update the moments.
         torch._foreach_lerp_(m, gradients, 1 - beta1)
@@ -96,10 +98,13 @@ class AdamEpsilonInRoot(Optimizer):
     def _advance(self, parameter: Tensor) -> dict[str, Any]:
         """Return the state of a parameter, at its next update."""
         state: dict[str, Any] = self.state[parameter]
-        # Made at the first update, as in torch, so that an unused parameter has no state
+        # Made at the first update, as in torch, so that an unused parameter has no
+        # state
         if not state:
             for name in ("exp_avg", "exp_avg_sq"):
-                state[name] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
+                state[name] = torch.zeros_like(
+                    parameter, memory_format=torch.preserve_format
+                )
             state["step"] = 0
         # Python's number: t is read on the CPU in each update
         state["step"] += 1

@@ -14,7 +14,14 @@ from actlab.errors.messages import unknown
 from actlab.validation import validated
 
 Kind = Literal["weights", "biases", "embeddings", "gains", "shifts", "units"]
-KINDS: tuple[Kind, ...] = ("weights", "biases", "embeddings", "gains", "shifts", "units")
+KINDS: tuple[Kind, ...] = (
+    "weights",
+    "biases",
+    "embeddings",
+    "gains",
+    "shifts",
+    "units",
+)
 # Their weights are gains, their biases shifts
 NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 
@@ -34,7 +41,10 @@ class L2:
 
     @validated
     def __init__(
-        self, strength: Annotated[float, Ge(0)], half: bool = True, of: Sequence[str] = ("weights",)
+        self,
+        strength: Annotated[float, Ge(0)],
+        half: bool = True,
+        of: Sequence[str] = ("weights",),
     ) -> None:
         for kind in of:
             if kind not in KINDS:
@@ -100,7 +110,9 @@ def _kind_in(module: nn.Module, name: str) -> Kind:
     return "biases" if is_bias else "weights"
 
 
-def groups(names: Mapping[str, Kind], l2: L2 | None) -> list[tuple[list[str], dict[str, Any]]]:
+def groups(
+    names: Mapping[str, Kind], l2: L2 | None
+) -> list[tuple[list[str], dict[str, Any]]]:
     """Return groups of parameter names with the optimiser settings of each group.
 
     Without a penalty there is one group. A penalty makes a decayed group and a group without decay,

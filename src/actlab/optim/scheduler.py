@@ -15,7 +15,11 @@ from actlab.errors.messages import unknown
 from actlab.optim.schedules import Plateau, Schedule, Total
 
 OF_GROUPS = ("lr", "beta1", "momentum", "weight_decay")
-OF_DROPOUT = ("dropout", "inner_dropout")  # inner: between the layers of a stack in `ConvStacks`
+# "inner" is dropout between the layers of a stack in `ConvStacks`.
+OF_DROPOUT = (
+    "dropout",
+    "inner_dropout",
+)
 SETTINGS = OF_GROUPS + OF_DROPOUT
 
 
@@ -59,7 +63,8 @@ class Scheduler:
             for setting in schedules_of_run:
                 self._check_setting(setting)
 
-        # Read the initial values of each optimiser group; 0 for a setting that it lacks.
+        # Read the initial values of each optimiser group; 0 for a setting that it
+        # lacks.
         self.initial_values: list[dict[str, float]] = []
         for group in optimizer.param_groups:
             values = {setting: _read(group, setting) or 0.0 for setting in OF_GROUPS}
@@ -73,13 +78,18 @@ class Scheduler:
         """Raise an ActlabError for a scheduled setting that does not exist."""
         if setting not in SETTINGS:
             raise unknown("setting of a schedule", setting, SETTINGS)
-        if setting in OF_DROPOUT and not any(layer.setting == setting for layer in self.dropouts):
+        if setting in OF_DROPOUT and not any(
+            layer.setting == setting for layer in self.dropouts
+        ):
             raise ActlabError(
                 f"model.schedules.{setting}: expected a network with {setting!r}, got none. Remove "
                 "the schedule, or add layers actlab.networks.Dropout with a probability above 0."
             )
         # All groups have the settings of the optimiser's class
-        if setting in OF_GROUPS and _read(self.optimizer.param_groups[0], setting) is None:
+        if (
+            setting in OF_GROUPS
+            and _read(self.optimizer.param_groups[0], setting) is None
+        ):
             name = type(self.optimizer).__name__
             raise ActlabError(
                 f"model.schedules.{setting}: expected an optimizer with {setting!r}, got {name}. "
@@ -107,13 +117,16 @@ class Scheduler:
             return self.schedules
         counted = []
         for schedules in self.schedules:
-            counted.append({name: rule.over(self.total) for name, rule in schedules.items()})
+            counted.append(
+                {name: rule.over(self.total) for name, rule in schedules.items()}
+            )
         return counted
 
     def factor(self, run: int, setting: str, epoch: int, update: int) -> float:
         """Return the current factor of a run's setting, for an epoch and update counted from 0."""
         schedule = self._counted_schedules[run][setting]
-        # Its factor follows a metric, so it is in the state and not a function of the epoch
+        # Its factor follows a metric, so it is in the state and not a function of the
+        # epoch
         if isinstance(schedule, Plateau):
             # No state before the first evaluation
             state = self.states.get(f"{run} {setting}")
@@ -123,7 +136,9 @@ class Scheduler:
     def move(self, epoch: int, update: int) -> None:
         """Set all scheduled settings for the next update; epoch and update count from 0."""
         # Set the optimiser's groups.
-        groups = zip(self.optimizer.param_groups, self.initial_values, self.owners, strict=True)
+        groups = zip(
+            self.optimizer.param_groups, self.initial_values, self.owners, strict=True
+        )
         for group, values, run in groups:
             for setting in self.schedules[run]:
                 if setting in OF_GROUPS:

@@ -297,7 +297,8 @@ class Plateau(Schedule):
             # From here on, lower is better
             value = -value
 
-        # An improvement counts from the threshold on, which the infinite first value lacks.
+        # An improvement counts from the threshold on, which the infinite first value
+        # lacks.
         needed = best
         if math.isfinite(best):
             needed = best - self.threshold * abs(best)

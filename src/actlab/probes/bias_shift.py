@@ -104,7 +104,9 @@ def first_batches(
         yield tuple(tensor.to(device) for tensor in batch)
 
 
-def layers_of(task: Task, batch: Batch, numbers: Sequence[int] | None = None) -> dict[int, Layer]:
+def layers_of(
+    task: Task, batch: Batch, numbers: Sequence[int] | None = None
+) -> dict[int, Layer]:
     """Return inputs and gradients of a classifier's hidden linear layers.
 
     Args:
@@ -157,7 +159,9 @@ def layers_of(task: Task, batch: Batch, numbers: Sequence[int] | None = None) ->
     return layers
 
 
-def _checked_numbers(hidden: Mapping[int, Call], numbers: Sequence[int] | None) -> list[int]:
+def _checked_numbers(
+    hidden: Mapping[int, Call], numbers: Sequence[int] | None
+) -> list[int]:
     """Return the numbers of the layers to measure, by default all."""
     # A unit has one value for each sample
     for inputs, _ in hidden.values():
@@ -204,7 +208,9 @@ def over_labels(
         has_label = (labels == label).unsqueeze(-1)
         total = log_p[:, label].sum()
         deltas = torch.autograd.grad(total, outputs, retain_graph=True)
-        for weight, observed_delta, delta in zip(weights, observed, deltas, strict=True):
+        for weight, observed_delta, delta in zip(
+            weights, observed, deltas, strict=True
+        ):
             weight.addcmul_(p_label, delta.square())
             observed_delta.add_(delta * has_label)
     return weights, observed
@@ -226,7 +232,8 @@ class Sums:
         self.weighted = layer.a.new_zeros(units, pairs)  # Σ w ã ãᵀ
         self.gradient = layer.a.new_zeros(units, incoming)  # Σ δ ã of the data's labels
         self.squares = layer.a.new_zeros(units)  # Σ w²
-        self.moving = layer.a.new_zeros(units)  # number of samples with a positive weight
+        # Number of samples with a positive weight.
+        self.moving = layer.a.new_zeros(units)
 
     def add(self, layer: Layer) -> None:
         """Add a batch."""

@@ -17,7 +17,13 @@ from annotated_types import Gt
 from torch import Tensor, nn
 
 from actlab.errors import ActlabError
-from actlab.probes.bias_shift import AtLeastTwo, Layer, correlations, first_batches, layers_of
+from actlab.probes.bias_shift import (
+    AtLeastTwo,
+    Layer,
+    correlations,
+    first_batches,
+    layers_of,
+)
 from actlab.probes.noise import EachRun, Metrics
 from actlab.probes.theory import Moments
 from actlab.random.positions import Position, uniform_at
@@ -133,7 +139,8 @@ class NetInputs(EachRun):
         metrics: Metrics = {}
         for number, batches in enumerate(zip(*parts, strict=True), 1):
             z = wide(torch.cat(batches))
-            standardised = (z - z.mean(0)) / z.std(0, correction=0)  # NaN for a constant unit
+            # NaN for a constant unit.
+            standardised = (z - z.mean(0)) / z.std(0, correction=0)
             distance = kolmogorov(z).nanquantile(0.5)
             shape_distance = kolmogorov(standardised).nanquantile(0.5)
             layer_distance = kolmogorov(z.reshape(-1, 1))[0]
@@ -183,13 +190,18 @@ class PassedNoise(EachRun):
         self.samples = samples
 
     def _measure(self, task: Task, data: Any, device: torch.device) -> Metrics:
-        # By layer: variances of outputs and of net inputs, numbers of deactivated and of all units
+        # By layer: variances of outputs and of net inputs, numbers of deactivated and
+        # of all units
         sums: dict[int, Tensor] = {}
         start = 0
         for x, *targets in first_batches(data, self.samples, device):
             # Run the network on each draw of the noise
-            position = Position((0,), 0, torch.arange(start, start + len(x), device=x.device))
-            noise = 2 * uniform_at(position, "passed noise", (self.draws, *x.shape[1:])) - 1
+            position = Position(
+                (0,), 0, torch.arange(start, start + len(x), device=x.device)
+            )
+            noise = (
+                2 * uniform_at(position, "passed noise", (self.draws, *x.shape[1:])) - 1
+            )
             start += len(x)
             clean_inputs, _ = _observed(task, (x, *targets))
             draws = []
@@ -266,7 +278,9 @@ class BlockGradients(EachRun):
             gradients = torch.autograd.grad(loss.sum(), block_inputs)
 
         lengths = [float(wide(gradient).norm()) for gradient in gradients]
-        metrics = {("gradient", f"block={n}"): length for n, length in enumerate(lengths, 1)}
+        metrics = {
+            ("gradient", f"block={n}"): length for n, length in enumerate(lengths, 1)
+        }
         metrics["ratio", ""] = lengths[0] / lengths[-1]
         return metrics
 
@@ -280,7 +294,9 @@ def _observed(task: Task, batch: Batch) -> tuple[list[Tensor], list[Tensor]]:
     def record_input(module: nn.Module, arguments: tuple[Tensor, ...]) -> None:
         inputs.append(arguments[0].clone())
 
-    def record_output(module: nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> None:
+    def record_output(
+        module: nn.Module, arguments: tuple[Tensor, ...], output: Tensor
+    ) -> None:
         outputs.append(output.clone())
 
     with ExitStack() as hooks:

@@ -125,7 +125,9 @@ class InputNoise:
     """
 
     @validated
-    def __init__(self, strengths: Sequence[float], split: Literal["val", "test"] = "test") -> None:
+    def __init__(
+        self, strengths: Sequence[float], split: Literal["val", "test"] = "test"
+    ) -> None:
         if not strengths or min(strengths) < 0:
             raise ActlabError(
                 f"strengths of input noise: expected numbers from 0, got {list(strengths)}"
@@ -140,10 +142,14 @@ class InputNoise:
         for batch in getattr(data, f"{self.split}_dataloader")():
             x, *targets = (tensor.to(subject.device) for tensor in as_batch(batch))
             if not x.is_floating_point():
-                raise ActlabError(f"input noise: expected floating-point inputs, got {x.dtype}")
+                raise ActlabError(
+                    f"input noise: expected floating-point inputs, got {x.dtype}"
+                )
 
             # Draw noise that depends on the samples alone
-            position = Position((0,), 0, torch.arange(start, start + len(x), device=x.device))
+            position = Position(
+                (0,), 0, torch.arange(start, start + len(x), device=x.device)
+            )
             noise = 2 * uniform_at(position, "input noise", x.shape[1:]) - 1
             start += len(x)
 

@@ -21,7 +21,9 @@ def seed_or_default(seed: int | None) -> int:
     text = os.environ.get(SEED_VARIABLE, "0")
     # Lightning writes a number, but a user may set the variable
     if not text.isdecimal():
-        raise ActlabError(f"${SEED_VARIABLE}: expected a whole number from 0, got {text!r}")
+        raise ActlabError(
+            f"${SEED_VARIABLE}: expected a whole number from 0, got {text!r}"
+        )
     return int(text)
 
 

@@ -23,7 +23,13 @@ def generator(seed: int, purpose: str, *position: int | str) -> torch.Generator:
 
 def key_words(seeds: Sequence[int]) -> Tensor:
     """Return two int32 words for each of R 63-bit seeds, shape ``(2, R)``."""
-    return torch.tensor(seeds, dtype=torch.int64).view(torch.int32).view(-1, 2).t().contiguous()
+    return (
+        torch.tensor(seeds, dtype=torch.int64)
+        .view(torch.int32)
+        .view(-1, 2)
+        .t()
+        .contiguous()
+    )
 
 
 def hash_words(elements: Tensor, key: Tensor | int, second_key: Tensor) -> Tensor:
@@ -33,14 +39,16 @@ def hash_words(elements: Tensor, key: Tensor | int, second_key: Tensor) -> Tenso
     round starts by mixing in a key word, so that the sequences of two keys are not shifts of each
     other.
     """
-    # Operations are in place: allocating a tensor for each would cost more than the operation.
+    # Operations are in place: allocating a tensor for each would cost more than the
+    # operation.
     h = elements ^ key
     shifted = h >> 16
     h.bitwise_xor_(shifted.bitwise_and_(0xFFFF)).mul_(0x7FEB352D)
 
     h.bitwise_xor_(second_key)
     torch.bitwise_right_shift(h, 15, out=shifted)
-    h.bitwise_xor_(shifted.bitwise_and_(0x1FFFF)).mul_(-0x7B935975)  # 0x846CA68B as a signed word
+    # The factor is 0x846CA68B as a signed word.
+    h.bitwise_xor_(shifted.bitwise_and_(0x1FFFF)).mul_(-0x7B935975)
 
     torch.bitwise_right_shift(h, 16, out=shifted)
     return h.bitwise_xor_(shifted.bitwise_and_(0xFFFF))
@@ -51,4 +59,9 @@ def to_unit_interval(words: Tensor) -> Tensor:
 
     The words are overwritten.
     """
-    return words.bitwise_right_shift_(8).bitwise_and_(0xFFFFFF).to(torch.float32).mul_(2.0**-24)
+    return (
+        words.bitwise_right_shift_(8)
+        .bitwise_and_(0xFFFFFF)
+        .to(torch.float32)
+        .mul_(2.0**-24)
+    )

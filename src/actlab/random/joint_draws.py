@@ -8,7 +8,8 @@ from torch import Tensor
 from actlab.random import masks
 from actlab.random.hashing import hash_words, to_unit_interval
 
-MOST_AT_ONCE = 2**19  # numbers: more leave the cache of a core, and outweigh an operator's start
+# Numbers: more leave the cache of a core, and outweigh an operator's start.
+MOST_AT_ONCE = 2**19
 
 
 class JointDraws:
@@ -21,11 +22,15 @@ class JointDraws:
 
     def __init__(self) -> None:
         self._step: int | None = None
-        self._expected: dict[int, int] = {}  # numbers of a run by site, in the step before
+        self._expected: dict[
+            int, int
+        ] = {}  # numbers of a run by site, in the step before
         self._counts: dict[int, int] = {}  # numbers of a run by site, in this step
         self._drawn: dict[int, Tensor] = {}
 
-    def take(self, site: int, elements: Tensor, keys: Tensor, step: int) -> list[Tensor]:
+    def take(
+        self, site: int, elements: Tensor, keys: Tensor, step: int
+    ) -> list[Tensor]:
         """Return the numbers of a site in a list, which is empty if the site draws alone.
 
         ``keys`` are the keys of all sites, ``(sites, 2, R, 1)``.
@@ -67,8 +72,8 @@ class JointDraws:
         if len(sites) < 2:
             return
 
-        # Draw at once. Chunks have no shared version: a site overwrites its own chunk while another
-        # site still needs its mask.
+        # Draw at once. Chunks have no shared version: a site overwrites its own chunk
+        # while another site still needs its mask.
         first_key, second_key = torch.stack([keys[member] for member in sites], 1)
         numbers = to_unit_interval(hash_words(elements, first_key, second_key))
         chunks = numbers.unsafe_chunk(len(sites))
@@ -77,6 +82,10 @@ class JointDraws:
 
 def _are_possible() -> bool:
     """Return whether numbers made here serve all sites: not in compiled or transformed calls."""
-    if torch.compiler.is_compiling() or masks.are_compiled() or torch.is_inference_mode_enabled():
+    if (
+        torch.compiler.is_compiling()
+        or masks.are_compiled()
+        or torch.is_inference_mode_enabled()
+    ):
         return False
     return torch._C._functorch.maybe_current_level() is None

@@ -16,7 +16,9 @@ from actlab.random.hashing import hash_words, to_unit_interval
 
 # The functions after `compile_masks`; None: nothing is compiled.
 _compiled: dict[Callable[..., Any], Callable[..., Any]] | None = None
-counters: dict[torch.device, Tensor] = {}  # 0, 1, 2, … on each device, up to the largest end so far
+counters: dict[
+    torch.device, Tensor
+] = {}  # 0, 1, 2, … on each device, up to the largest end so far
 
 
 class Source(NamedTuple):
@@ -25,12 +27,15 @@ class Source(NamedTuple):
     elements: Tensor  # numbers of the elements, (N,)
     first_key: Tensor  # of each run, (R, 1)
     second_key: Tensor
-    drawn: list[Tensor]  # the numbers, (1, R, N), if they were drawn together with other sites
+    # The numbers, (1, R, N), if they were drawn together with other sites.
+    drawn: list[Tensor]
 
 
 def elements(begin: int, end: int, device: torch.device) -> Tensor:
     """Return ``begin`` … ``end`` − 1, int32: a slice of the one counter of a device."""
-    if torch.compiler.is_compiling():  # a whole network: the counter is fused with its use
+    if (
+        torch.compiler.is_compiling()
+    ):  # a whole network: the counter is fused with its use
         return torch.arange(begin, end, dtype=torch.int32, device=device)
 
     counter = counters.get(device)
@@ -77,7 +82,8 @@ def compile_masks() -> None:
     if _compiled is None:
         _compiled = {}
         settings = torch._dynamo.config
-        settings.recompile_limit = max(64, settings.recompile_limit)  # a study may have many shapes
+        # A study may have many shapes.
+        settings.recompile_limit = max(64, settings.recompile_limit)
 
 
 def are_compiled() -> bool:
@@ -94,7 +100,9 @@ def fused(function: Callable[..., Any]) -> Callable[..., Any]:
     return _compiled[function]
 
 
-def _call(function: Callable[..., Any], compiled: Callable[..., Any], *args: Any) -> Any:
+def _call(
+    function: Callable[..., Any], compiled: Callable[..., Any], *args: Any
+) -> Any:
     """Call ``compiled``, or if that fails ``function``, which is used from then on."""
     global _compiled
     try:

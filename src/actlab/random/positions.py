@@ -91,14 +91,18 @@ def normal_at(position: Position, purpose: str, shape: Sequence[int] = ()) -> Te
     return signed.erfinv_().mul_(math.sqrt(2))
 
 
-def integers_at(position: Position, purpose: str, high: int, shape: Sequence[int] = ()) -> Tensor:
+def integers_at(
+    position: Position, purpose: str, high: int, shape: Sequence[int] = ()
+) -> Tensor:
     """Draw whole numbers from 0 to ``high`` − 1, equally likely up to ``high``·2⁻³²: int64.
 
     ``high`` is from 1 to 2³¹, else an `ActlabError` is raised. Other arguments and errors, and
     shape and device of the result, are the same as for `uniform_at`.
     """
     if not 1 <= high <= 2**31:
-        raise ActlabError(f"high: expected a whole number from 1 to 2147483648, got {high}")
+        raise ActlabError(
+            f"high: expected a whole number from 1 to 2147483648, got {high}"
+        )
     words = _words_at(position, purpose, shape).to(torch.int64).bitwise_and_(0xFFFFFFFF)
     return words.mul_(high).bitwise_right_shift_(32)
 
@@ -118,14 +122,17 @@ def _words_at(position: Position, purpose: str, shape: Sequence[int]) -> Tensor:
 
     # Hash the samples, then their elements.
     first_key, second_key = _keys(seeds, purpose, epoch, index.device)
-    samples = hash_words(index.to(torch.int32), first_key, second_key).unsqueeze(-1)  # (2, R, B, 1)
+    # (2, R, B, 1)
+    samples = hash_words(index.to(torch.int32), first_key, second_key).unsqueeze(-1)
     elements = torch.arange(math.prod(shape), dtype=torch.int32, device=index.device)
     words = hash_words(elements, samples[0], samples[1])
     return words.view(*index.shape, *shape)
 
 
 @lru_cache(maxsize=64)
-def _keys(seeds: tuple[int, ...], purpose: str, epoch: int, device: torch.device) -> Tensor:
+def _keys(
+    seeds: tuple[int, ...], purpose: str, epoch: int, device: torch.device
+) -> Tensor:
     """Return the two key words of each run, also in reversed order: int32 ``(2, 2, R, 1)``."""
     words = key_words([seed_for(seed, purpose, epoch) for seed in seeds]).unsqueeze(-1)
     return torch.stack((words, words.flip(0))).to(device)

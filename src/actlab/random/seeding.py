@@ -13,7 +13,8 @@ import torch
 
 def seed_generators(seed: int) -> None:
     """Seed the global generators of torch, numpy, Python and the accelerator in use."""
-    torch.default_generator.manual_seed(seed)  # torch.manual_seed takes a hundred times as long
+    # `torch.manual_seed` takes a hundred times as long.
+    torch.default_generator.manual_seed(seed)
     accelerator = _accelerator()
     if accelerator:
         accelerator.manual_seed(seed)
@@ -29,7 +30,8 @@ def _accelerator() -> Any:
         return None
     module = torch.get_device_module(kind)
 
-    # MPS needs no initialisation. Another accelerator stays uninitialised until it is used.
+    # MPS needs no initialisation. Another accelerator stays uninitialised until it is
+    # used.
     is_in_use = getattr(module, "is_initialized", None) or module.is_available
     return module if is_in_use() else None
 
@@ -48,7 +50,9 @@ class Generators(NamedTuple):
         accelerator = _accelerator()
         # Only of an accelerator that the process uses: others would be initialised
         state = accelerator.get_rng_state() if accelerator else None
-        return cls(torch.get_rng_state(), state, np.random.get_state(), random.getstate())
+        return cls(
+            torch.get_rng_state(), state, np.random.get_state(), random.getstate()
+        )
 
     def restore(self) -> None:
         """Set the global generators to this snapshot."""

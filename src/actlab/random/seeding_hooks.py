@@ -30,7 +30,8 @@ class SeedGlobal:
 
     def attach(self, module: nn.Module) -> None:
         """Register both hooks on a module."""
-        # The second hook is called after an error, too, or the generators would stay seeded
+        # The second hook is called after an error, too, or the generators would stay
+        # seeded
         self._handles = [
             module.register_forward_pre_hook(self),
             module.register_forward_hook(self.after, always_call=True),

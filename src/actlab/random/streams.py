@@ -20,7 +20,8 @@ from actlab.random import masks
 from actlab.random.hashing import hash_words, key_words, seed_for
 from actlab.random.joint_draws import JointDraws
 
-FEW = 2**15  # numbers of a stochastic activation that are worth drawing with those of other sites
+# Numbers of a stochastic activation that are worth drawing with those of other sites.
+FEW = 2**15
 
 
 class Stream:
@@ -31,26 +32,39 @@ class Stream:
     """
 
     def __init__(self, seeds: int | Sequence[int]) -> None:
-        self.seeds: tuple[int, ...] = (seeds,) if isinstance(seeds, int) else tuple(seeds)
+        self.seeds: tuple[int, ...] = (
+            (seeds,) if isinstance(seeds, int) else tuple(seeds)
+        )
         self.position: tuple[int, ...] = (0,)
         self.slice = 0
-        self.part = 0, 1  # size of the batch before this process's part, and size of the part
+        # Size of the batch before this process's part, and size of the part.
+        self.part = (
+            0,
+            1,
+        )
         self.moves = 0
-        self.steps = False  # True: moves are training steps; repeated draws at a site differ
+        # True: moves are training steps; repeated draws at a site differ.
+        self.steps = False
         self.sites = 0
         self.joint_draws = JointDraws()
         self._base = key_words([seed_for(seed, "mask") for seed in self.seeds])
-        self._prepared: dict[tuple[int, ...], Tensor] = {}  # keys of the positions of `prepare`
+        self._prepared: dict[
+            tuple[int, ...], Tensor
+        ] = {}  # keys of the positions of `prepare`
         self.keys = torch.empty(0)
 
     def reserve(self, sites: int, device: torch.device | str = "cpu") -> None:
         """Allocate `keys`, int32 ``(sites, 2, R, 1)``, for a number of sites; `move` sets them."""
         self.sites = sites
         self._prepared = {}
-        self.keys = torch.empty((sites, 2, len(self.seeds), 1), dtype=torch.int32, device=device)
+        self.keys = torch.empty(
+            (sites, 2, len(self.seeds), 1), dtype=torch.int32, device=device
+        )
         self.move(*self.position, slice_=self.slice, part=self.part)
 
-    def move(self, *position: int, slice_: int = 0, part: tuple[int, int] | None = None) -> None:
+    def move(
+        self, *position: int, slice_: int = 0, part: tuple[int, int] | None = None
+    ) -> None:
         """Move to a position, normally (epoch, batch of the epoch).
 
         Equal positions draw equal numbers. ``slice_`` is the index of this process's slice of the
@@ -124,7 +138,9 @@ class Calls:
 
     def count(self, stream: Stream | MemberStream) -> int:
         """Count this call and return the number of earlier calls in the same training step."""
-        if torch._C._current_graph_task_id() != -1:  # a recomputed layer would draw other numbers
+        if (
+            torch._C._current_graph_task_id() != -1
+        ):  # a recomputed layer would draw other numbers
             raise ActlabError(
                 "layers with stochastic activations or dropout must not be inside "
                 "torch.utils.checkpoint. Remove the checkpoint around them."
@@ -188,8 +204,8 @@ class Uniform(nn.Module):
         begin = before * per_run // max(size, 1)
         elements = masks.elements(begin, begin + per_run, x.device)
 
-        # Draw with other sites. Dropout overwrites its numbers; other functions read many of them
-        # faster straight after drawing them.
+        # Draw with other sites. Dropout overwrites its numbers; other functions read
+        # many of them faster straight after drawing them.
         drawn: list[Tensor] = []
         is_worth = function is masks.keep or x.numel() <= FEW
         if is_worth and self.stream is root and root.steps and not repeat:

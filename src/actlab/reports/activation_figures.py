@@ -37,7 +37,9 @@ def plot_compared(activations: Mapping[str, Activation]) -> Figure:
         for label, activation in activations.items():
             try:
                 value, derivative = _evaluate(activation, x)
-            except Exception as error:  # a user-defined activation may not accept single numbers
+            except (
+                Exception
+            ) as error:  # a user-defined activation may not accept single numbers
                 left_out.append(f"{label} is not drawn: {described(error, 100)}")
                 continue
             text = style.in_legend(label)
@@ -66,10 +68,14 @@ def plot_activations() -> Figure:
 
         # Legend
         value = Line2D([], [], color=_VALUE_COLOUR, lw=2, label="value (in evaluation)")
-        derivative = Line2D([], [], color=_DERIVATIVE_COLOUR, lw=1.2, ls="--", label="derivative")
+        derivative = Line2D(
+            [], [], color=_DERIVATIVE_COLOUR, lw=1.2, ls="--", label="derivative"
+        )
         dots: dict[str, Any] = {"marker": "o", "ms": 3, "alpha": 0.6, "ls": ""}
         draws = Line2D([], [], color=_DRAWS_COLOUR, label="draws in training", **dots)
-        figure.legend(handles=[value, derivative, draws], loc="outside upper right", ncols=3)
+        figure.legend(
+            handles=[value, derivative, draws], loc="outside upper right", ncols=3
+        )
 
         # Panels
         grid: Any = figure.subplots(rows, _COLUMNS, sharex=True, sharey=True)
@@ -94,7 +100,9 @@ def _draw_panel(axes: Axes, name: str) -> None:
         attach(activation, Stream(0))  # the same draws in every figure
         x = torch.linspace(-4, 4, 400)
         draws = activation(x).detach()
-        axes.plot(x.numpy(), draws.numpy(), ".", color=_DRAWS_COLOUR, ms=3, alpha=0.5, mew=0)
+        axes.plot(
+            x.numpy(), draws.numpy(), ".", color=_DRAWS_COLOUR, ms=3, alpha=0.5, mew=0
+        )
 
     # Curves
     x = torch.linspace(-4, 4, 801, dtype=torch.float64)
@@ -105,7 +113,9 @@ def _draw_panel(axes: Axes, name: str) -> None:
 
     # The formula in training above the formula in evaluation, and the name above both
     formula = entry(name).formula.replace("; ", "\n")
-    axes.annotate(formula, (0, 1), (0, 3), "axes fraction", "offset points", fontsize=6.5)
+    axes.annotate(
+        formula, (0, 1), (0, 3), "axes fraction", "offset points", fontsize=6.5
+    )
     pad = 13 + 9 * formula.count("\n")
     axes.set_title(name, loc="left", pad=pad, fontfamily="monospace", fontweight="bold")
 

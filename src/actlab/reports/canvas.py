@@ -9,4 +9,13 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, MaxNLocator
 
-__all__ = ["Axes", "Figure", "FixedLocator", "Line2D", "MaxNLocator", "mpl", "to_hex", "to_rgb"]
+__all__ = [
+    "Axes",
+    "Figure",
+    "FixedLocator",
+    "Line2D",
+    "MaxNLocator",
+    "mpl",
+    "to_hex",
+    "to_rgb",
+]

@@ -19,7 +19,11 @@ _PER_ROW = 3
 _STACKED = 3  # panels one below the other in a paper's column; more are in pairs
 _ROW = 2.45  # inches: height of a row of panels
 _PAPER_ROW = 1.9  # inches: the same in a paper
-_WIDE, _HIGH = 14, 30  # characters: per inch of width below a panel, and along its height
+# Characters per inch of width below a panel, and along its height.
+_WIDE, _HIGH = (
+    14,
+    30,
+)
 _LOOKS: dict[str, dict[str, Any]] = {
     "held out": {"lw": 1.4, "ls": "-"},
     "training": {"lw": 1.1, "ls": (0, (4, 1.6)), "alpha": 0.8},
@@ -129,11 +133,15 @@ def _set_x_axis(ax: Axes, panel: Panel) -> None:
         ax.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
 
 
-def _draw_line(ax: Axes, line: Line, panel: Panel, colour: str, look: Mapping[str, Any]) -> None:
+def _draw_line(
+    ax: Axes, line: Line, panel: Panel, colour: str, look: Mapping[str, Any]
+) -> None:
     """Draw the published curve, then our medians and the band around them."""
     published = line.published
     if published:
-        ax.plot(published.x, published.values, color=colour, zorder=2, **_LOOKS["published"])
+        ax.plot(
+            published.x, published.values, color=colour, zorder=2, **_LOOKS["published"]
+        )
 
     # Mark positions that are few
     x = line.curve.x
@@ -168,7 +176,9 @@ def _drawable(values: Any, panel: Panel) -> Any:
     return np.where(drawable, values, np.nan) * panel.scale
 
 
-def _label_legends(plot: Plot, palette: Mapping[str, str], width: float) -> list[list[Any]]:
+def _label_legends(
+    plot: Plot, palette: Mapping[str, str], width: float
+) -> list[list[Any]]:
     """Return a legend handle for each label, in rows that fit into a width in inches."""
     rows: list[list[Any]] = [[]]
     used = 0.0
@@ -181,6 +191,8 @@ def _label_legends(plot: Plot, palette: Mapping[str, str], width: float) -> list
 
         lw = 5 if label in plot.users else 3
         text = style.in_legend(label)
-        rows[-1].append(Line2D([], [], color=colour, label=text, lw=lw, solid_capstyle="butt"))
+        rows[-1].append(
+            Line2D([], [], color=colour, label=text, lw=lw, solid_capstyle="butt")
+        )
         used += needed
     return rows

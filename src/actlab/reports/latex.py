@@ -49,7 +49,11 @@ def escaped(text: str) -> str:
 
 
 def table(
-    head: Sequence[str], rows: Sequence[Sequence[str]], bold: set[int], caption: str, label: str
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    bold: set[int],
+    caption: str,
+    label: str,
 ) -> str:
     """Return a ``table`` environment, with the first column left-aligned, the others right-aligned.
 

@@ -76,7 +76,11 @@ def keep(opened: Sequence[Results], table: StudyTable, folder: Path) -> None:
     text = table.to_json()
     markdown = folder / table_files.MARKDOWN
     is_stored = file.is_file() and regular(file).read_bytes() == text.encode()
-    if is_stored and markdown.exists() and not _probed_since(opened[-1], folder / stored.NAME):
+    if (
+        is_stored
+        and markdown.exists()
+        and not _probed_since(opened[-1], folder / stored.NAME)
+    ):
         return
 
     # Figures and the page only if somebody wrote them before

@@ -23,8 +23,14 @@ _TEXT_COLUMNS = ("panel", "act", "curve")
 _NUMBER_COLUMNS = ("epoch", "value")
 _COLUMNS = (*_TEXT_COLUMNS, *_NUMBER_COLUMNS)
 _EXPECTED = f"expected a CSV file with the columns {', '.join(_COLUMNS)}"
-# Dashes and gaps of the lines of several metrics, unlike those of training and published curves
-_DASHES: tuple[tuple[float, ...], ...] = ((), (6, 1.5, 1, 1.5), (9, 2), (4, 1, 1, 1, 1, 1))
+# Dashes and gaps of the lines of several metrics, unlike those of training and
+# published curves
+_DASHES: tuple[tuple[float, ...], ...] = (
+    (),
+    (6, 1.5, 1, 1.5),
+    (9, 2),
+    (4, 1, 1, 1, 1, 1),
+)
 KINDS = ("held out", "training", "learnt", "published")
 
 
@@ -69,7 +75,8 @@ class Panel:
     scale: float = 1.0  # factor from stored to drawn values
     # In drawn units; None determines the limits from the values
     ylim: tuple[float, float] | None = None
-    # Where runs are read and under which condition; empty for epochs without a condition
+    # Where runs are read and under which condition; empty for epochs without a
+    # condition
     read: str = ""
     # Selected tuned values in words, by label
     selected: Mapping[str, str] = field(default_factory=dict)
@@ -181,7 +188,9 @@ def _drawn_values(line: Line, panel: Panel) -> Any:
     curves = [band.low, band.high]
     if panel.log:
         curves.append(band.median)
-    drawn = [panel.scale * values[(x >= begin) & np.isfinite(values)] for values in curves]
+    drawn = [
+        panel.scale * values[(x >= begin) & np.isfinite(values)] for values in curves
+    ]
 
     # Published values as far as our line goes
     if line.published:
@@ -216,7 +225,9 @@ class PublishedCurves:
             location = f"In 'y' of figure {self.figure!r}."
             raise unknown("published curve", str(curve), curves, location)
 
-    def get(self, panel: str | None, value: Any, curve: str | None) -> PublishedCurve | None:
+    def get(
+        self, panel: str | None, value: Any, curve: str | None
+    ) -> PublishedCurve | None:
         """Return the curve of a grid value, such as an activation; None without a curve."""
         for text, name in self.names.items():
             if same(named(text, [value]), value):

@@ -80,7 +80,9 @@ def read_entry(results: Results, entry: Mapping[str, Any]) -> Plot | None:
     return Plot(figure, panels, text)
 
 
-def _without_runs(results: Results, figure: str, fixed: Mapping[str, Any]) -> ActlabError:
+def _without_runs(
+    results: Results, figure: str, fixed: Mapping[str, Any]
+) -> ActlabError:
     setting = ""
     if fixed:
         setting = f" with {_in_words(results, fixed)}"
@@ -220,14 +222,18 @@ def _lines(results: Results, panel: Mapping[str, Any]) -> Iterator[Line]:
             if panel["over_epochs"]:
                 curve = curves.over_epochs(results, group, quantity, fixed)
             else:
-                curve = curves.over_conditions(results, group, quantity, panel["x"], fixed)
+                curve = curves.over_conditions(
+                    results, group, quantity, panel["x"], fixed
+                )
             if not curve:
                 continue
 
             # The published curve, for runs on all data
             published = None
             if not results.study.samples:
-                published = panel["curves"].get(panel["published"], value, published_name)
+                published = panel["curves"].get(
+                    panel["published"], value, published_name
+                )
             yield Line(text, metric, curve, published, by_user)
 
 
@@ -293,7 +299,9 @@ def _reading_text(results: Results, panel: Mapping[str, Any]) -> str:
             text = f"at {text}"
         elif not text.startswith("at "):
             text = f"the {text}"
-        parts.append(_READING_TEXTS.get(at, text).format(metric=results.study.select.metric))
+        parts.append(
+            _READING_TEXTS.get(at, text).format(metric=results.study.select.metric)
+        )
     if panel.get("condition"):
         parts.append(f"under {panel['condition']}")
     return ", ".join(parts)
@@ -319,15 +327,21 @@ def caption(results: Results, panels: Sequence[Panel], fixed: Mapping[str, Any])
         sentences.append(f"Without a run there, so not drawn: {'; '.join(absent)}.")
     cut = _cut_labels(panels)
     if cut:
-        sentences.append(f"A line ends where the first of its runs has ended: {', '.join(cut)}.")
+        sentences.append(
+            f"A line ends where the first of its runs has ended: {', '.join(cut)}."
+        )
 
     # Tuned values, and published curves
     selected = _selected_texts(panels)
     if selected:
-        sentences.append(f"Tuned values chosen by {study.select.metric}: {'; '.join(selected)}.")
+        sentences.append(
+            f"Tuned values chosen by {study.select.metric}: {'; '.join(selected)}."
+        )
     if any(line.published for line in lines):
         source = study.published.get("source", "")
-        sentences.append(f"Dotted: published, {source}." if source else "Dotted: published.")
+        sentences.append(
+            f"Dotted: published, {source}." if source else "Dotted: published."
+        )
 
     # Runs without results
     if results.diverged:
@@ -336,7 +350,9 @@ def caption(results: Results, panels: Sequence[Panel], fixed: Mapping[str, Any])
             "from there on."
         )
     if results.missing:
-        sentences.append(f"Unfinished: {len(results.results)} of {len(results.runs)} runs.")
+        sentences.append(
+            f"Unfinished: {len(results.results)} of {len(results.runs)} runs."
+        )
     return " ".join(sentences)
 
 
@@ -437,7 +453,9 @@ def read_learnt(results: Results) -> Plot | None:
         lines = list(_learnt_lines(stored))
         if lines:
             title = group.point.in_words(results.study.compare, results.text)
-            panels.append(Panel(len(panels) + 1, title, lines, xlabel="x", ylabel="f(x) − f₀(x)"))
+            panels.append(
+                Panel(len(panels) + 1, title, lines, xlabel="x", ylabel="f(x) − f₀(x)")
+            )
 
     # The caption
     if not panels:
@@ -467,7 +485,9 @@ def _learnt_lines(runs: Sequence[Kept]) -> Iterator[Line]:
                 layers.add(int(name))
 
     for layer in map(str, sorted(layers)):
-        with_layer = [run for run in runs if layer in run[LEARNT] and layer in run[INITIAL]]
+        with_layer = [
+            run for run in runs if layer in run[LEARNT] and layer in run[INITIAL]
+        ]
         if not with_layer:
             continue
         start = _values(with_layer, INITIAL, layer)

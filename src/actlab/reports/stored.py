@@ -29,8 +29,8 @@ from actlab.studies.study_folder import StudyFolder
 NAME = "curves.csv"
 _LINE_COLUMNS = ("figure", "panel", "line", "metric")
 _NUMBER_COLUMNS = ("x", "median", "low", "high", "n")
-# Which published curve belongs to a line. `draw` finds the curves itself, so that `load_curves`
-# accepts a file without these columns.
+# Which published curve belongs to a line. `draw` finds the curves itself, so that
+# `load_curves` accepts a file without these columns.
 _PUBLISHED_COLUMNS = ("published_panel", "published_act", "published_curve")
 COLUMNS = (*_LINE_COLUMNS, *_NUMBER_COLUMNS, *_PUBLISHED_COLUMNS)
 
@@ -55,12 +55,16 @@ def load_curves(path: Path) -> pd.DataFrame:
     # Read them
     try:
         frame = pd.read_csv(regular(path), dtype=types, keep_default_na=False)
-        missing = [name for name in (*_LINE_COLUMNS, *_NUMBER_COLUMNS) if name not in frame]
+        missing = [
+            name for name in (*_LINE_COLUMNS, *_NUMBER_COLUMNS) if name not in frame
+        ]
         if missing:
             raise ValueError(f"it lacks the columns {', '.join(missing)}")
     except (OSError, ValueError) as error:
         remedy = "let `actlab study report` write it again"
-        raise DamagedError(f"{path} is damaged ({one_line(error, 100)}): {remedy}") from error
+        raise DamagedError(
+            f"{path} is damaged ({one_line(error, 100)}): {remedy}"
+        ) from error
     return frame
 
 
@@ -71,7 +75,9 @@ def to_csv(contents: Sequence[Plot]) -> str:
         for panel in plot.panels:
             for line in panel.lines:
                 rows += _line_rows(plot, panel, line)
-    return pd.DataFrame(rows, columns=[*COLUMNS]).to_csv(index=False, lineterminator="\n")
+    return pd.DataFrame(rows, columns=[*COLUMNS]).to_csv(
+        index=False, lineterminator="\n"
+    )
 
 
 def _line_rows(plot: Plot, panel: Panel, line: Line) -> list[tuple[Any, ...]]:
@@ -85,7 +91,9 @@ def _line_rows(plot: Plot, panel: Panel, line: Line) -> list[tuple[Any, ...]]:
     return [(*names, *numbers, curve.n, *published) for numbers in positions]
 
 
-def draw(study: str, figure: str | None = None, results: str | Path = "results") -> Figure:
+def draw(
+    study: str, figure: str | None = None, results: str | Path = "results"
+) -> Figure:
     """Return a figure of our medians and bands and of the published curves.
 
     Without a stored ``curves.csv``, it has the published curves only.
@@ -123,7 +131,9 @@ def draw(study: str, figure: str | None = None, results: str | Path = "results")
         return figures.figure_of(planned, Plot(name, panels, caption))
 
 
-def _panel(planned: Results, panel: Mapping[str, Any], figure_rows: pd.DataFrame) -> Panel:
+def _panel(
+    planned: Results, panel: Mapping[str, Any], figure_rows: pd.DataFrame
+) -> Panel:
     """Return a panel from the rows of its figure, whose title has the number of runs."""
     title = str(panel.get("title") or panel["number"])
     rows = figure_rows[figure_rows["panel"] == title]
@@ -132,7 +142,9 @@ def _panel(planned: Results, panel: Mapping[str, Any], figure_rows: pd.DataFrame
 
     if not lines:
         metric = next(iter(panel["y"]))
-        lines = [_invisible("not run here, no published curve", metric, np.zeros(1), None)]
+        lines = [
+            _invisible("not run here, no published curve", metric, np.zeros(1), None)
+        ]
     elif rows.empty:
         title += " (published; not run here)"
     else:
@@ -147,7 +159,9 @@ def _lines(rows: pd.DataFrame, panel: Mapping[str, Any]) -> Iterator[Line]:
     published = {}
     for activation in panel["curves"].names:
         for metric, curve_name in panel["y"].items():
-            published_curve = panel["curves"].get(panel["published"], activation, curve_name)
+            published_curve = panel["curves"].get(
+                panel["published"], activation, curve_name
+            )
             if published_curve:
                 published[label(activation), metric] = published_curve
 
@@ -164,7 +178,9 @@ def _lines(rows: pd.DataFrame, panel: Mapping[str, Any]) -> Iterator[Line]:
         yield _invisible(name, metric, published_curve.x, published_curve)
 
 
-def _invisible(name: str, metric: str, x: Any, published: PublishedCurve | None) -> Line:
+def _invisible(
+    name: str, metric: str, x: Any, published: PublishedCurve | None
+) -> Line:
     """Return a line without values of ours."""
     nan = np.full(len(x), np.nan)
     return Line(name, metric, Curve(x, Band(nan, nan, nan, "range", 0.0), 0), published)

@@ -25,8 +25,8 @@ INK = "#222222"
 GREY = "#6b7078"
 DPI = 200
 
-# Heights in inches: the text on a page of a paper, the space above and below the axes of a figure
-# without texts, and lines of the title, a legend and the caption
+# Heights in inches: the text on a page of a paper, the space above and below the axes
+# of a figure without texts, and lines of the title, a legend and the caption
 PAGE = 9.0
 HEAD = 0.12
 EDGE = 0.02
@@ -34,8 +34,8 @@ _TITLE_LINE = 0.17
 _LEGEND_LINE = 0.17
 _CAPTION_LINE = 0.135
 
-# Okabe and Ito's colours, safe for colour-blind readers; activations of one family have similar
-# hues.
+# Okabe and Ito's colours, safe for colour-blind readers; activations of one family have
+# similar hues.
 _FIXED = {
     "gelu": "#0072B2",
     "gelu_tanh": "#0A4F9E",
@@ -53,7 +53,16 @@ _FIXED = {
     "sine": "#C8102E",
     "gauss": "#6A9E1F",
 }
-_FURTHER = ("#B8860B", "#117777", "#AA4499", "#6B4226", "#44AA99", "#DDAA33", "#333333", "#999933")
+_FURTHER = (
+    "#B8860B",
+    "#117777",
+    "#AA4499",
+    "#6B4226",
+    "#44AA99",
+    "#DDAA33",
+    "#333333",
+    "#999933",
+)
 
 # The user's activations; actlab's own are neither as strong nor as dark
 _OWN = ("#D5006D", "#111111")
@@ -130,7 +139,9 @@ def colours(labels: Iterable[str], users: Collection[str] = ()) -> dict[str, str
     used = {_OWN: 0, _FURTHER: 0}
     for label in labels:
         if label in depths:
-            colour = mpl.colormaps["viridis"](0.85 * depths[label] / max(depths.values()))
+            colour = mpl.colormaps["viridis"](
+                0.85 * depths[label] / max(depths.values())
+            )
             colour_by_label[label] = to_hex(colour).upper()
         elif label in _FIXED:
             colour_by_label[label] = _FIXED[label]
@@ -174,7 +185,9 @@ def _luminance(*rgb: float) -> float:
     return luminance
 
 
-def name_rows(ax: Axes, labels: Sequence[str], users: Collection[str], shown: bool = True) -> None:
+def name_rows(
+    ax: Axes, labels: Sequence[str], users: Collection[str], shown: bool = True
+) -> None:
     """Name the rows 0, 1, … of axes from the top, without an axis line.
 
     The labels of ``users`` are bold. If not ``shown``, rows have their places without text.
@@ -310,10 +323,14 @@ def in_legend(label: str) -> str:
 def save(figure: Figure, stem: Path, paper: Paper | None = None) -> list[Path]:
     """Write ``stem.svg`` and ``stem.png``, or for a paper ``stem.pdf``; return their paths."""
     suffixes = [".pdf"] if paper else [".svg", ".png"]
-    return [write(figure, stem.with_name(stem.name + suffix), paper) for suffix in suffixes]
+    return [
+        write(figure, stem.with_name(stem.name + suffix), paper) for suffix in suffixes
+    ]
 
 
-def write(figure: Figure, path: Path, paper: Paper | None = None, dpi: float = DPI) -> Path:
+def write(
+    figure: Figure, path: Path, paper: Paper | None = None, dpi: float = DPI
+) -> Path:
     """Write a figure without its date, in the format of the suffix, and return the path.
 
     The folder is created.

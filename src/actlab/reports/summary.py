@@ -27,7 +27,9 @@ MOST_COMPARISONS = 8  # secondary comparisons that are printed
 _SHOWN_VERSIONS = ("actlab", "torch")
 
 
-def print_summary(table: StudyTable, results: Results, file: TextIO | None = None) -> None:
+def print_summary(
+    table: StudyTable, results: Results, file: TextIO | None = None
+) -> None:
     """Print what ran, the verdict, the table and short notes.
 
     A terminal wraps long lines. In a pipe, a sentence is one line.
@@ -180,7 +182,9 @@ def _evidence(table: StudyTable, decided: Sequence[Case]) -> str:
     for case in decided:
         counts.setdefault(case.cell.family, case.correction.text())
     counted = "; others: ".join(counts.values())
-    text = f"p after Holm's correction ({counted}). Intervals of 95 % are not corrected."
+    text = (
+        f"p after Holm's correction ({counted}). Intervals of 95 % are not corrected."
+    )
     for case in decided:
         if case.cell.by_probability and not any(case.cell.failures):
             text += " Where pairs are too few, p belongs to the probability of being better."
@@ -263,7 +267,9 @@ def _reading(table: StudyTable, left_out: int) -> list[str]:
     for cell in cells:
         interval = cell.interval
         if interval is not None and cell.n > 1:
-            meaning = "range of the runs" if interval.kind == "range" else "95 % interval"
+            meaning = (
+                "range of the runs" if interval.kind == "range" else "95 % interval"
+            )
             meanings[meaning] = None
     if meanings:
         brackets = " or ".join(meanings)

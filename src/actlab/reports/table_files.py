@@ -37,7 +37,10 @@ def to_markdown(table: StudyTable) -> str:
         texts.append(_markdown_table(head, body, bold))
 
     # Sentences
-    for title, sentences in (("Verdict", table.summary), (parameters.TITLE, table.parameters)):
+    for title, sentences in (
+        ("Verdict", table.summary),
+        (parameters.TITLE, table.parameters),
+    ):
         if sentences:
             lines = [f"- {sentence}" for sentence in sentences]
             texts += [f"## {title}", "\n".join(lines)]
@@ -174,7 +177,11 @@ def write_text(path: Path, text: str) -> None:
 
 def write(table: StudyTable, results: Results, folder: Path) -> list[Path]:
     """Write ``table.md``, ``table.json`` and ``values.csv`` to a folder; return their paths."""
-    texts = {MARKDOWN: to_markdown(table), NAME: table.to_json(), VALUES: to_csv(results)}
+    texts = {
+        MARKDOWN: to_markdown(table),
+        NAME: table.to_json(),
+        VALUES: to_csv(results),
+    }
     paths = []
     for name, text in texts.items():
         write_text(folder / name, text)

@@ -145,7 +145,8 @@ def _filled(lines: Sequence[Mapping[str, str]]) -> tuple[list[str], list[list[st
 
 def point(table: StudyTable, row: Row) -> dict[str, str]:
     """Return the printed grid point of a row by short key."""
-    names = short_names([*row.point, *table.tuned, "runs"])  # "runs" is a column of its own
+    # "runs" is a column of its own.
+    names = short_names([*row.point, *table.tuned, "runs"])
     return {names[key]: table.text(key, value) for key, value in row.point.items()}
 
 
@@ -317,7 +318,9 @@ def mean_difference(cell: Cell) -> str:
     return f"{mean} [{low}, {high}]"
 
 
-def number(value: float | None, column: Column, signed: bool = False, diverged: bool = True) -> str:
+def number(
+    value: float | None, column: Column, signed: bool = False, diverged: bool = True
+) -> str:
     """Return a value as `Column.text`.
 
     The text of a value that is not finite is ``never`` for an epoch that no run reached,

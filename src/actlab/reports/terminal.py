@@ -18,7 +18,8 @@ from actlab.reports import tables
 
 MARK = "> "  # before the user's activations
 PIPE = 120  # characters: the widest single table in a pipe, which has no width
-_WIDEST = 10_000  # characters: wider than any table, to measure the width that a table needs
+# Characters: wider than any table, to measure the width that a table needs.
+_WIDEST = 10_000
 
 
 def print_table(table: StudyTable, file: TextIO | None = None) -> None:
@@ -41,10 +42,15 @@ def print_table(table: StudyTable, file: TextIO | None = None) -> None:
 
     # Sentences
     soft_wrap = not console.is_terminal
-    for title, sentences in (("Verdict", table.summary), (parameters.TITLE, table.parameters)):
+    for title, sentences in (
+        ("Verdict", table.summary),
+        (parameters.TITLE, table.parameters),
+    ):
         if sentences:
             heading = Text(title, style="bold")
-            console.print(heading, *map(Text, sentences), "", sep="\n", soft_wrap=soft_wrap)
+            console.print(
+                heading, *map(Text, sentences), "", sep="\n", soft_wrap=soft_wrap
+            )
 
     # Footnotes; narrow tables have neither median differences nor probabilities
     footnotes = list(table.footnotes)
@@ -83,9 +89,13 @@ def open_console(file: TextIO | None) -> tuple[Console, int]:
     return console, PIPE
 
 
-def layout(head: Sequence[str], body: Sequence[Sequence[str]], by_user: Sequence[bool]) -> Table:
+def layout(
+    head: Sequence[str], body: Sequence[Sequence[str]], by_user: Sequence[bool]
+) -> Table:
     """Return a table; the user's rows are bold, and marked for output without styles."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    table = Table(
+        box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0)
+    )
 
     # Names of rows on the left, numbers on the right
     for index, name in enumerate(head):

@@ -143,7 +143,9 @@ class RunLogger(WandbLogger):
                 return wandb.init(**arguments, settings=settings)
             except wandb.errors.Error as error:
                 self._mode = "offline"
-                rank_zero_info(f"W&B is offline ({one_line(error)}). The run is stored locally.")
+                rank_zero_info(
+                    f"W&B is offline ({one_line(error)}). The run is stored locally."
+                )
 
         arguments["mode"] = self._mode
         del arguments["resume"]  # has no effect offline except a warning
@@ -158,7 +160,9 @@ class RunLogger(WandbLogger):
         self.experiment.config.update(values, allow_val_change=True)
 
     @rank_zero_only
-    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+    def log_metrics(
+        self, metrics: Mapping[str, float], step: int | None = None
+    ) -> None:
         """Record values at a step; a table is in no summary."""
         for name, value in metrics.items():
             if not isinstance(value, wandb.Table):
@@ -167,7 +171,9 @@ class RunLogger(WandbLogger):
         super().log_metrics(metrics, step)
 
     @rank_zero_only
-    def log_summary(self, values: Mapping[str, Sequence[float]], diverged: bool = False) -> None:
+    def log_summary(
+        self, values: Mapping[str, Sequence[float]], diverged: bool = False
+    ) -> None:
         """Write the summary of the whole run, such as ``last/val/loss`` and ``best/val/loss``.
 
         Args:

@@ -16,8 +16,15 @@ from actlab.config.metrics import is_parameter, logged
 from actlab.config.paths import short
 from actlab.studies.plan import Study
 
-_SETTINGS = ("activation", "lr", "dropout", "seed")  # keys of `actlab.reports.wandb.compared`
-SETTING = "setting"  # key in a run's config: its grid point in words, equal for all its seeds
+# Keys of `actlab.reports.wandb.compared`.
+_SETTINGS = (
+    "activation",
+    "lr",
+    "dropout",
+    "seed",
+)
+# Key in a run's config: its grid point in words, equal for all its seeds.
+SETTING = "setting"
 
 
 def metrics_of(study: Study) -> list[str]:
@@ -63,7 +70,9 @@ def workspace(study: Study, entity: str, project: str) -> ws.Workspace:
         project=project,
         name=study.title,
         sections=sections,
-        runset_settings=ws.RunsetSettings(filters=runs_of(study), groupby=[ws.Config(SETTING)]),
+        runset_settings=ws.RunsetSettings(
+            filters=runs_of(study), groupby=[ws.Config(SETTING)]
+        ),
     )
 
 
@@ -100,14 +109,22 @@ def report(study: Study, table: str, entity: str, project: str) -> wr.Report:
         blocks.append(wr.H2(title))
         blocks.append(wr.PanelGrid(runsets=[runset], panels=panels))
     return wr.Report(
-        project=project, entity=entity, title=study.title, description=study.name, blocks=blocks
+        project=project,
+        entity=entity,
+        title=study.title,
+        description=study.name,
+        blocks=blocks,
     )
 
 
 def _sections(study: Study) -> dict[str, list[Any]]:
     """Return the panels of each section by its title."""
     # As in our figures: the median of all seeds, and their range
-    over_seeds = {"groupby": SETTING, "groupby_aggfunc": "median", "groupby_rangefunc": "minmax"}
+    over_seeds = {
+        "groupby": SETTING,
+        "groupby_aggfunc": "median",
+        "groupby_rangefunc": "minmax",
+    }
 
     # A curve of each metric, and bars of its last and best values
     curves = []
@@ -127,7 +144,9 @@ def _sections(study: Study) -> dict[str, list[Any]]:
         kinds = ["last"] if is_parameter(metric) else ["last", "best"]
         for kind in kinds:
             value = wr.SummaryMetric(f"{kind}/{metric}")
-            bars.append(wr.BarPlot(title=f"{kind} {metric}", metrics=[value], **over_seeds))
+            bars.append(
+                wr.BarPlot(title=f"{kind} {metric}", metrics=[value], **over_seeds)
+            )
 
     # Parallel coordinates over the keys that runs differ in
     varied = {"activation", "seed", *map(short, study.keys)}

@@ -12,8 +12,8 @@ from torch import Tensor
 from actlab.errors import LostDeviceError
 from actlab.errors.messages import described
 
-# A capture of a CUDA graph has failed here, which leaves torch's generators and memory in a wrong
-# state.
+# A capture of a CUDA graph has failed here, which leaves torch's generators and memory
+# in a wrong state.
 harmed = False
 _LIBRARIES = re.compile(
     r"(?i)CUBLAS|CUDNN|CUSOLVER|NCCL|MIOPEN|(CUDA|HIP|MPS) error|C\+\+ compil"
@@ -23,7 +23,9 @@ _LIBRARIES = re.compile(
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether Python, torch or an accelerator ran out of memory."""
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or is_oom_error(error)
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or is_oom_error(
+        error
+    )
 
 
 def is_accident(error: BaseException) -> bool:

@@ -7,7 +7,8 @@ import sys
 
 import torch
 
-# omp_pause_hard of OpenMP 5.0: end the threads; the next parallel operation starts others.
+# omp_pause_hard of OpenMP 5.0: end the threads; the next parallel operation starts
+# others.
 _HARD = 2
 
 
@@ -19,8 +20,8 @@ def flush_denormals() -> None:
     trains, and never undoes it, so results do not depend on what the process has done before.
     """
     torch.set_flush_denormal(True)
-    # A thread keeps the setting of the moment when it was started, as in a notebook that has used
-    # torch before.
+    # A thread keeps the setting of the moment when it was started, as in a notebook
+    # that has used torch before.
     if sys.platform == "linux":
         # This library finds torch's OpenMP, also if others are loaded.
         library = ctypes.CDLL(torch._C.__file__)

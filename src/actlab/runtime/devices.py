@@ -12,8 +12,10 @@ from lightning_fabric.utilities import rank_zero
 
 from actlab.runtime.machine import hardware
 
-VISIBLE = "CUDA_VISIBLE_DEVICES"  # environment variable: the accelerators that a process sees
-# Whether updates are replayed as CUDA graphs; None: on devices that have shown graphs to be right.
+# Environment variable: the accelerators that a process sees.
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+# Whether updates are replayed as CUDA graphs; None: on devices that have shown graphs
+# to be right.
 graphs: bool | None = None
 _GIB = 2**30
 _M_TRIM_THRESHOLD = -1  # of mallopt(3)
@@ -23,8 +25,8 @@ _M_MMAP_THRESHOLD = -3
 @contextmanager
 def threads(number: int) -> Iterator[None]:
     """Set the number of torch's threads within a block; training has one, for equal digits."""
-    # A second thread gains at most a quarter on an idle machine and loses much more on a busy one,
-    # by waiting.
+    # A second thread gains at most a quarter on an idle machine and loses much more on
+    # a busy one, by waiting.
     before = torch.get_num_threads()
     torch.set_num_threads(number)
     try:
@@ -100,8 +102,8 @@ def name_of(device: torch.device) -> str:
 
 def keep_freed() -> None:
     """Let glibc keep freed memory (up to 2 GiB) for the next update, unless the user sets it."""
-    # Else page faults take a fifth of an update's time (``benchmarks/stacks.py``, figure
-    # ``trimmed_vs_kept``).
+    # Else page faults take a fifth of an update's time (``benchmarks/stacks.py``,
+    # figure ``trimmed_vs_kept``).
     if os.name != "posix" or any(name.startswith("MALLOC_") for name in os.environ):
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

@@ -50,7 +50,9 @@ class PlannedLength(Callback):
 
     stackable = True
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_train_epoch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule
+    ) -> None:
         """Compare the number of batches with the plan."""
         done: Any = trainer.fit_loop.epoch_loop.batch_progress.current
         planned = trainer.num_training_batches

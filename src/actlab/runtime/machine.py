@@ -8,7 +8,8 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-LEAST_SHARE = 0.9  # processor time per second, in seconds, that a timing gets on an idle machine
+# Processor time per second, in seconds, that a timing gets on an idle machine.
+LEAST_SHARE = 0.9
 _PACKAGES = ("actlab", "torch", "pytorch-lightning", "torchmetrics")
 
 

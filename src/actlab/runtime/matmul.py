@@ -32,7 +32,8 @@ def use(name: str) -> str:
     if name not in _SETTINGS:
         raise unknown("matmul backend", name, [*_SETTINGS, AUTO])
 
-    # Lightning asks torch for one precision of all backends, which torch rejects if they differ.
+    # Lightning asks torch for one precision of all backends, which torch rejects if
+    # they differ.
     if torch.cuda.is_available():
         name = DEFAULT
     torch.backends.mkldnn.matmul.fp32_precision = _SETTINGS[name]  # type: ignore[attr-defined]

@@ -22,7 +22,9 @@ class OperatorsFirst:
     """A finder of modules that finds none, but defines the operators before torchvision loads."""
 
     @classmethod
-    def find_spec(cls, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+    def find_spec(
+        cls, name: str, path: Any = None, target: Any = None
+    ) -> ModuleSpec | None:
         """Return None: the other finders find the module."""
         if name == "torchvision":
             sys.meta_path.remove(cls)

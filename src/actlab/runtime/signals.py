@@ -16,7 +16,8 @@ EVERY = 1.0  # seconds between two reports of progress, at least
 SILENT = 2.0  # seconds that a wait lasts before it is printed
 PROGRESS = "progress was made"  # kind of the message that passes a report on
 Report = Callable[..., None]  # in a worker: sends the kind of a message and its content
-Parts = Sequence[tuple[str, float]]  # runs in training by id, and their completed fractions
+# Runs in training by id, and their completed fractions.
+Parts = Sequence[tuple[str, float]]
 _requested: list[int] = []  # numbers of the signals received, in order
 _listener: Callable[[Parts], None] | None = None
 _measure: Callable[[], Parts] | None = None
@@ -99,7 +100,9 @@ def preparing() -> Iterator[None]:
             report(())
             passed = time.monotonic() - start
             if passed >= due:
-                print(f"preparing the data: {passed:.0f} s so far\n", end="", flush=True)
+                print(
+                    f"preparing the data: {passed:.0f} s so far\n", end="", flush=True
+                )
                 due = 2 * passed
 
     thread = threading.Thread(target=watch, daemon=True)

@@ -10,8 +10,8 @@ import torch
 from actlab.errors import RunError
 from actlab.errors.messages import described
 
-# Callers would misinterpret these: Lightning's loops treat StopIteration as the end of the data,
-# and an OSError stands for a full disk or missing files.
+# Callers would misinterpret these: Lightning's loops treat StopIteration as the end of
+# the data, and an OSError stands for a full disk or missing files.
 _AMBIGUOUS = (StopIteration, OSError)
 
 
@@ -22,7 +22,9 @@ def calling() -> Iterator[None]:
     try:
         yield
     except _AMBIGUOUS as error:
-        raise RunError(f"an activation, network or task raised {described(error)}") from error
+        raise RunError(
+            f"an activation, network or task raised {described(error)}"
+        ) from error
     finally:
         changed = torch.get_default_dtype()
         torch.set_default_dtype(dtype)

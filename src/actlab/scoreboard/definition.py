@@ -22,7 +22,8 @@ class DataSet(Part):
     table: str  # folder of the stored table
     file: str = ""  # in the user's folder of data; empty if the task needs none
     sha256: str = ""  # of this file, if it is a text
-    content: str = ""  # digest of its decoded pictures, see `actlab.checks.data_digests`
+    # Digest of its decoded pictures, see `actlab.checks.data_digests`.
+    content: str = ""
     chance: float | None = None  # value at chance level, unless the stored table has it
     seeds: str = ""  # of a further data set; the first one has the seeds of the study
     set: dict[str, Any] = Field(default={})  # config keys of a further data set

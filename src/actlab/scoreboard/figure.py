@@ -50,7 +50,9 @@ def draw(scoreboard: Scoreboard) -> Figure:
     heights = [_HEAD + _ROW * len(labels)] * rows
     title = f"Ranks, and error relative to {scoreboard.reference}"
     caption = _caption(scoreboard, standings, panels)
-    figure, axes = style.framed("scoreboard", number, columns, _WIDTH, heights, title, caption)
+    figure, axes = style.framed(
+        "scoreboard", number, columns, _WIDTH, heights, title, caption
+    )
 
     # Draw each panel, with names of rows on the left
     colours = style.colours(labels, scoreboard.users)
@@ -93,7 +95,9 @@ def _caption(
         numbers.update(score.runs for score in standing.on)
 
     # Who has no row
-    labels = [standing.label for standing in scoreboard.standings if standing not in standings]
+    labels = [
+        standing.label for standing in scoreboard.standings if standing not in standings
+    ]
     missing = ""
     if labels:
         missing = f"Without {', '.join(labels)}, on too few tasks. "
@@ -117,7 +121,9 @@ def _markers(panels: Mapping[str, Mapping[str, Scores]]) -> str:
     return "".join(sentences.values())
 
 
-def _draw_ranks(ax: Axes, standings: Sequence[Standing], colours: Mapping[str, str]) -> None:
+def _draw_ranks(
+    ax: Axes, standings: Sequence[Standing], colours: Mapping[str, str]
+) -> None:
     """Draw the mean rank of each activation, and its rank on each task."""
     ax.set_title("rank over tasks")
     most = 1
@@ -141,7 +147,8 @@ def _draw_panel(
     ax.set_title(name)
     ax.axvline(1, color=style.GREY, lw=0.8, zorder=1)
 
-    # Data sets below each other in the row of an activation, with a marker of its own for each
+    # Data sets below each other in the row of an activation, with a marker of its own
+    # for each
     low = 0.99
     high = 1.01
     for number, (scores, marker) in enumerate(zip(by_data.values(), cycle(_MARKERS))):
@@ -164,7 +171,9 @@ def _draw_panel(
                 inside = colour
                 if score.edge:
                     inside = "white"
-                ax.plot(ratio.value, y, marker, color=colour, mfc=inside, ms=3, zorder=3)
+                ax.plot(
+                    ratio.value, y, marker, color=colour, mfc=inside, ms=3, zorder=3
+                )
                 low = min(low, ratio.low)
                 high = max(high, ratio.high)
 

@@ -37,7 +37,10 @@ def named_tasks(names: str) -> dict[str, Task]:
 
 
 def planned(
-    tasks: Mapping[str, Task], activations: Sequence[Any], folder: Path | None, smoke: bool = False
+    tasks: Mapping[str, Task],
+    activations: Sequence[Any],
+    folder: Path | None,
+    smoke: bool = False,
 ) -> tuple[dict[str, PlannedTask], list[str]]:
     """Return the tasks with data in a folder, and a line for each data set without.
 
@@ -71,7 +74,9 @@ def planned(
     # Without any task
     if not plans:
         guide = "docs/guide/scoreboard.md"
-        raise ActlabError(f"--data: expected a folder with data of a task. See {guide}.")
+        raise ActlabError(
+            f"--data: expected a folder with data of a task. See {guide}."
+        )
     return plans, left_out
 
 
@@ -95,7 +100,9 @@ def reason_against(data_set: DataSet, folder: Path | None) -> str:
     if expected:
         digest = digest_of(file)
         if digest != expected:
-            raise ActlabError(f"{file}: expected the sha256 {expected[:12]}…, got {digest[:12]}….")
+            raise ActlabError(
+                f"{file}: expected the sha256 {expected[:12]}…, got {digest[:12]}…."
+            )
     return ""
 
 
@@ -124,7 +131,10 @@ def planned_task(
         smoke,
         activations=activations,
         reference=activations[0],
-        settings={"model.activation": [*activations], **task.data[first].settings(folder)},
+        settings={
+            "model.activation": [*activations],
+            **task.data[first].settings(folder),
+        },
     )
 
     # Add a stage for each further data set
@@ -132,7 +142,9 @@ def planned_task(
     for further_name in further:
         data_set = task.data[further_name]
         stage = further_name.replace(" ", "-").lower()
-        stages.append(Stage(stage, seed_list(data_set.seeds), data_set.settings(folder)))
+        stages.append(
+            Stage(stage, seed_list(data_set.seeds), data_set.settings(folder))
+        )
 
     title = f"{task.title.capitalize()}: {study.title}"
     if smoke:

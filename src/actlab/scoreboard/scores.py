@@ -36,7 +36,8 @@ class Runs:
     """The runs of an activation on a data set, at its selected setting."""
 
     values: list[float]  # the worst value for runs that failed
-    errors: list[float]  # of the runs that succeeded, above 0 and low if good; empty if most failed
+    # Errors of the runs that succeeded, above 0 and low if good; empty if most failed.
+    errors: list[float]
     setting: Setting
     middle: float  # median error of all runs; infinite if most failed
     by_user: bool  # whether the activation is the user's
@@ -80,14 +81,16 @@ class Score:
     """An activation on a data set, compared with the reference."""
 
     name: str  # of the comparison
-    ratio: Ratio | None  # of errors, over the runs that succeeded; None if most of a side failed
+    # Of errors, over the runs that succeeded; None if most of a side failed.
+    ratio: Ratio | None
     fails: bool  # whether most of its runs failed
     runs: int
     failed: int
     edge: bool
     unstable: bool  # whether other seeds would often select another setting
     better: float  # probability that a run is better than a run of the reference
-    p: float | None  # of ``better``, corrected over all data sets; None if not the user's
+    # Of ``better``, corrected over all data sets; None if not the user's.
+    p: float | None
 
 
 @dataclass(frozen=True)
@@ -96,8 +99,10 @@ class TaskScore:
 
     better: float  # probability that a run is better than a run of the reference
     rank: float | None  # mean rank; None if the activation has no rank
-    ratio: Ratio | None  # geometric mean over data sets, where the reference did not fail
-    fails: bool  # whether the activation failed on one of these, so that it has no ratio
+    # The geometric mean over data sets on which the reference did not fail.
+    ratio: Ratio | None
+    # Whether the activation failed on one of these, so that it has no ratio.
+    fails: bool
 
 
 @dataclass(frozen=True)
@@ -120,9 +125,11 @@ class Standing:
     rank: Rank | None  # None with fewer than two tasks
     better: float  # mean over tasks of the probability to be better than the reference
     tasks: Mapping[str, TaskScore]
-    over: OverTasks | None  # where the reference did not fail; None if it fails, or with one task
+    # Where the reference did not fail; None if it fails, or with one task.
+    over: OverTasks | None
     on: tuple[Score, ...]
-    against_best: Ratio | None = None  # to the best activation, with a simultaneous interval
+    # The ratio to the best activation, with a simultaneous interval.
+    against_best: Ratio | None = None
 
     @property
     def failures(self) -> list[str]:
@@ -140,7 +147,8 @@ class Scoreboard:
     reference: str
     best: str  # the activation with the lowest mean rank over all data sets
     equivalence: float  # ratio up to which activations count as practically equal
-    least_gain: float  # share of the best activation's gain over chance; less is a failure
+    # Share of the best activation's gain over chance; less is a failure.
+    least_gain: float
     standings: tuple[Standing, ...]
 
     @property
@@ -170,14 +178,17 @@ def load(
     standings.sort(key=_order)
     standings.sort(key=lambda standing: standing.label != stated.reference)
 
-    # Compare each activation with the best; any activation may be the best, so correct the level
+    # Compare each activation with the best; any activation may be the best, so correct
+    # the level
     best = min(standings, key=_order).label
     level = LEVEL / max(1, len(standings) - 1)
     compared_with_best = []
     for standing in standings:
         tasks = _succeeded(_effects(standing.label, best, comparisons))
         if tasks and standing.over and standing.label != best:
-            standing = replace(standing, against_best=statistic.over_these(tasks, level))
+            standing = replace(
+                standing, against_best=statistic.over_these(tasks, level)
+            )
         compared_with_best.append(standing)
     return Scoreboard(
         reference=stated.reference,
@@ -198,7 +209,9 @@ def compared(scored: Mapping[DataName, ScoredTable]) -> list[Comparison]:
         task, _ = name
         for row in data.table.rows:
             unstable = row.choice is not None and row.choice.unstable
-            setting = Setting(bool(row.edges), unstable, data.variances.get(row.point, 0.0))
+            setting = Setting(
+                bool(row.edges), unstable, data.variances.get(row.point, 0.0)
+            )
             settings.setdefault((task, row.point), setting)
 
         # Compare the rows that differ only in the activation
@@ -232,7 +245,9 @@ def _comparison(
     runs = {}
     for label, row in rows.items():
         if row.primary.values:
-            runs[label] = _runs(row, column, limit, settings[task, row.point], table.is_own(row))
+            runs[label] = _runs(
+                row, column, limit, settings[task, row.point], table.is_own(row)
+            )
 
     comparison_name = joined(f"{task}: {data}", part)
     if stated.points_are_data:
@@ -258,7 +273,9 @@ def _limit(column: Column, rows: Iterable[Row], table: StudyTable) -> float:
     return chance - definition.load().least_gain * (chance - best)
 
 
-def _runs(row: Row, column: Column, limit: float, setting: Setting, by_user: bool) -> Runs:
+def _runs(
+    row: Row, column: Column, limit: float, setting: Setting, by_user: bool
+) -> Runs:
     """Return the runs of a row, with failures as the column and the limit count them."""
     values = []
     errors = []
@@ -282,11 +299,15 @@ def _runs(row: Row, column: Column, limit: float, setting: Setting, by_user: boo
 def _standing(label: str, comparisons: Sequence[Comparison]) -> Standing:
     """Return an activation compared with the reference."""
     stated = definition.load()
-    own_comparisons = [comparison for comparison in comparisons if label in comparison.runs]
+    own_comparisons = [
+        comparison for comparison in comparisons if label in comparison.runs
+    ]
     by_user = any(comparison.runs[label].by_user for comparison in own_comparisons)
 
     # Score it on each data set
-    scores = [_score(comparison, label, stated.reference) for comparison in own_comparisons]
+    scores = [
+        _score(comparison, label, stated.reference) for comparison in own_comparisons
+    ]
     corrected = holm([score.p for score in scores])
     scores = [replace(score, p=p) for score, p in zip(scores, corrected, strict=True)]
 
@@ -323,7 +344,9 @@ def _score(comparison: Comparison, label: str, reference: str) -> Score:
     runs = comparison.runs[label]
     reference_values = comparison.runs[reference].values
     effect = comparison.effect(label, reference)
-    superiority = better(runs.values, reference_values, comparison.goal, test=runs.by_user)
+    superiority = better(
+        runs.values, reference_values, comparison.goal, test=runs.by_user
+    )
     return Score(
         name=comparison.name,
         ratio=statistic.ratio_of(effect) if effect else None,
@@ -370,7 +393,9 @@ def _ranked(
     return rank, by_task[label]
 
 
-def _by_task(comparisons: Sequence[Comparison], values: Sequence[float]) -> dict[str, float]:
+def _by_task(
+    comparisons: Sequence[Comparison], values: Sequence[float]
+) -> dict[str, float]:
     """Return the mean of a value of each comparison over the data sets of each task."""
     grouped: dict[str, dict[str, list[float]]] = {}
     for comparison, value in zip(comparisons, values, strict=True):

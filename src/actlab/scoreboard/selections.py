@@ -89,7 +89,9 @@ def error_of(column: Column, value: float, samples: int | None = None) -> float:
     return column.divided(value, unit)
 
 
-def errors_of(column: Column, values: Iterable[float], samples: int | None = None) -> list[float]:
+def errors_of(
+    column: Column, values: Iterable[float], samples: int | None = None
+) -> list[float]:
     """Return the errors of the runs that succeeded."""
     errors = [error_of(column, value, samples) for value in values]
     return [error for error in errors if math.isfinite(error)]

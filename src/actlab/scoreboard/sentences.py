@@ -47,14 +47,18 @@ def statements(standing: Standing, scoreboard: Scoreboard) -> list[str]:
             f"{standing.better:.2f} ({', '.join(shares)})."
         )
         ratios = [f"{name} {ratio_text(task)}" for name, task in standing.tasks.items()]
-        statements.append(f"Its error divided by the error of {reference}: {', '.join(ratios)}.")
+        statements.append(
+            f"Its error divided by the error of {reference}: {', '.join(ratios)}."
+        )
 
         # Over tasks
         if standing.over:
             statements += _over_tasks(standing.over)
         if standing.against_best:
             best = f"{scoreboard.best}, the best (simultaneous interval)"
-            statements.append(f"Its error is {standing.against_best} times the error of {best}.")
+            statements.append(
+                f"Its error is {standing.against_best} times the error of {best}."
+            )
     if standing.failures:
         statements.append(f"It fails on {'; '.join(standing.failures)}.")
     return statements
@@ -134,7 +138,9 @@ def smoke_lines(user_tables: Mapping[DataName, StudyTable]) -> list[str]:
                 if cell.median is not None and math.isfinite(cell.median):
                     value = digits(cell.median)
                 runs = plural(cell.n, "run")
-                lines.append(f"{data}: {table.label(row)}, {cell.metric} {value}, {runs}")
+                lines.append(
+                    f"{data}: {table.label(row)}, {cell.metric} {value}, {runs}"
+                )
 
     # Show what whole runs add
     scoreboard = scores.load()

@@ -30,13 +30,15 @@ from actlab.analysis.wording import digits
 
 DATASETS = 0.5  # scale of the prior of σ
 TASKS = 1.0  # scale of the prior of τ
-POINTS = 48  # of the grid along each standard deviation, each of the same prior probability
+# Grid points along each standard deviation, each of the same prior probability.
+POINTS = 48
 FEWEST_RUNS = 4  # with fewer the variance of a mean, from t, is infinite
 FEWEST_TASKS = 2  # one task says nothing about other tasks
 MOVED = 1.1  # ratio of two ends of an interval that counts as a different end
 _NEGLIGIBLE = 1e-9  # probability of a grid point, relative to the most probable one
 _HALVINGS = 40  # of the span that contains a quantile
-_STEPS = np.linspace(-8, 8, 3_201)  # the normal distribution is interpolated between them
+# The normal distribution is interpolated between them.
+_STEPS = np.linspace(-8, 8, 3_201)
 _BELOW = np.array([*map(NormalDist().cdf, _STEPS)])
 
 
@@ -129,7 +131,9 @@ class Posterior(NamedTuple):
     dataset: Mixture
 
 
-def effect(errors: Sequence[float] | Array, reference: Sequence[float] | Array) -> Effect | None:
+def effect(
+    errors: Sequence[float] | Array, reference: Sequence[float] | Array
+) -> Effect | None:
     """Return the effect of an activation on the errors of runs, above 0; None for too few runs.
 
     The variance of each mean is that of Student's t, so that a normal distribution stands for it.
@@ -165,7 +169,9 @@ def mean_in(task: Task) -> Effect:
 
 def ratio_of(effect: Effect, level: float = LEVEL) -> Ratio:
     """Return the ratio on data sets, with the interval of other seeds, which select and score."""
-    width = NormalDist().inv_cdf(1 - level / 2) * math.sqrt(effect.variance + effect.selection)
+    width = NormalDist().inv_cdf(1 - level / 2) * math.sqrt(
+        effect.variance + effect.selection
+    )
     low = math.exp(effect.mean - width)
     high = math.exp(effect.mean + width)
     return Ratio(math.exp(effect.mean), low, high)
@@ -189,7 +195,9 @@ def over_tasks(tasks: Sequence[Task], equivalence: float) -> OverTasks | None:
 
     # Predict with the priors, and with half and twice their scales
     margin = math.log(equivalence)
-    mixtures = zip(posterior(tasks), posterior(tasks, 0.5), posterior(tasks, 2.0), strict=True)
+    mixtures = zip(
+        posterior(tasks), posterior(tasks, 0.5), posterior(tasks, 2.0), strict=True
+    )
     predictions = []
     for mixture, narrow, wide in mixtures:
         ratio = mixture.ratio()
@@ -221,7 +229,8 @@ def posterior(tasks: Sequence[Task], scale: float = 1.0) -> Posterior:
     """
     # Lay the grid of both variances
     probabilities = (np.arange(POINTS) + 0.5) / POINTS
-    quantiles = scale * np.tan(np.pi / 2 * probabilities)  # of a half-Cauchy distribution
+    # Quantiles of a half-Cauchy distribution.
+    quantiles = scale * np.tan(np.pi / 2 * probabilities)
     axes = np.meshgrid(DATASETS * quantiles, TASKS * quantiles)
     sigma, tau = (axis.ravel() ** 2 for axis in axes)
 

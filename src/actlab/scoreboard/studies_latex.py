@@ -26,7 +26,9 @@ _READING = (
 
 
 def of_studies(
-    studies: Sequence[StudyTable], title: str = "", tasks: Mapping[str, str] | None = None
+    studies: Sequence[StudyTable],
+    title: str = "",
+    tasks: Mapping[str, str] | None = None,
 ) -> str:
     """Return the tables.
 
@@ -48,12 +50,17 @@ def of_studies(
                     bold.add(len(lines))
                 lines.append([study.label(row), *_cells(row.primary)])
 
-    latex_tables = [latex.table(_HEAD, lines, bold, _caption(studies, title), "tab:studies")]
+    latex_tables = [
+        latex.table(_HEAD, lines, bold, _caption(studies, title), "tab:studies")
+    ]
 
     # A table for each overview
     for position, overview in enumerate(overviews(studies, tasks or {}), start=1):
         head = ("", "better", "geometric mean", *overview.columns)
-        texts = [[line.label, line.better_text, line.mean, *line.texts] for line in overview.lines]
+        texts = [
+            [line.label, line.better_text, line.mean, *line.texts]
+            for line in overview.lines
+        ]
         by_user = {index for index, line in enumerate(overview.lines) if line.by_user}
         label = f"tab:overview-{position}"
         latex_tables.append(latex.table(head, texts, by_user, overview.reading, label))
@@ -90,7 +97,9 @@ def _caption(studies: Sequence[StudyTable], title: str) -> str:
         if not _has_columns(study):
             without_columns.append(study.study)
         if study.ended < study.planned:
-            unfinished.append(f"{study.study} ({study.ended} of {plural(study.planned, 'run')})")
+            unfinished.append(
+                f"{study.study} ({study.ended} of {plural(study.planned, 'run')})"
+            )
         if study.diverged:
             diverged.append(f"{study.study} ({plural(study.diverged, 'run')})")
         if study.on_samples:

@@ -56,7 +56,8 @@ class Line:
     by_user: bool
     better: float | None  # mean over tasks; None if it was not run in all studies
     mean: str  # geometric mean over tasks; `NONE` without a ratio in each study
-    texts: tuple[str, ...]  # in the order of `Overview.columns`; `NONE` where it was not run
+    # In the order of `Overview.columns`; `NONE` where it was not run.
+    texts: tuple[str, ...]
 
     @property
     def better_text(self) -> str:
@@ -85,11 +86,15 @@ def read_tasks(file: Path, studies: Sequence[StudyTable]) -> dict[str, str]:
     tasks: dict[str, str] = {}
     for task, members in read_mapping(file).items():
         if not isinstance(members, list):
-            raise ActlabError(f"{file}: {task}: expected a list of studies, got {members!r}.")
+            raise ActlabError(
+                f"{file}: {task}: expected a list of studies, got {members!r}."
+            )
 
         for name in map(str, members):
             if name not in names:
-                raise unknown("study", name, names, f"{file} names studies of --runs-dir.")
+                raise unknown(
+                    "study", name, names, f"{file} names studies of --runs-dir."
+                )
             if name in tasks:
                 raise ActlabError(
                     f"{file}: {name}: expected one task, got {tasks[name]} and {task}. Remove one."
@@ -98,7 +103,9 @@ def read_tasks(file: Path, studies: Sequence[StudyTable]) -> dict[str, str]:
     return tasks
 
 
-def overviews(studies: Sequence[StudyTable], tasks: Mapping[str, str]) -> list[Overview]:
+def overviews(
+    studies: Sequence[StudyTable], tasks: Mapping[str, str]
+) -> list[Overview]:
     """Return an overview for each reference that several studies have; smoke runs are left out.
 
     Args:
@@ -201,7 +208,9 @@ def has_ratios(column: Column, values: Iterable[float]) -> bool:
     return all(value > 0 for value in values)
 
 
-def _line(label: str, scores: Mapping[str, Score], columns: Columns, by_user: bool) -> Line:
+def _line(
+    label: str, scores: Mapping[str, Score], columns: Columns, by_user: bool
+) -> Line:
     """Return an activation in all studies, with its means over tasks."""
     texts = []
     better: dict[str, float | None] = dict.fromkeys(columns)
@@ -223,7 +232,9 @@ def _line(label: str, scores: Mapping[str, Score], columns: Columns, by_user: bo
 
 
 def _mean_over_tasks(
-    values: Mapping[str, Value | None], columns: Columns, mean: Callable[[Sequence[Value]], Value]
+    values: Mapping[str, Value | None],
+    columns: Columns,
+    mean: Callable[[Sequence[Value]], Value],
 ) -> Value | None:
     """Return the mean over tasks, each with the same weight; None if a column has no value."""
     # The points of a study count as one data set

@@ -45,7 +45,9 @@ def _study(record: StoredTable) -> dict[str, Any]:
     table = record.table
 
     # Prefer the verdicts on the primary quantity
-    verdicts = [verdict.text for verdict in table.verdicts if verdict.family == "primary"]
+    verdicts = [
+        verdict.text for verdict in table.verdicts if verdict.family == "primary"
+    ]
     verdicts = verdicts or [verdict.text for verdict in table.verdicts]
     if table.smoke:
         verdicts = [SMOKE]
@@ -62,7 +64,8 @@ def _study(record: StoredTable) -> dict[str, Any]:
         "title": table.title,
         "href": f"{quote(record.folder.name)}/{page.NAME}" if has_page else "",
         "state": _state(table),
-        "verdicts": verdicts or ["No verdict: the study has no reference or no test quantity."],
+        "verdicts": verdicts
+        or ["No verdict: the study has no reference or no test quantity."],
         "picture": picture,
     }
 

@@ -18,7 +18,8 @@ from actlab.studies.plan import BLOCK
 from actlab.studies.points import Point
 from actlab.studies.reading import load
 
-SUBMITTED = "results/scoreboard/submitted"  # tables of users, as ``NAME/TASK/DATA/table.json``
+# Tables of users, as ``NAME/TASK/DATA/table.json``.
+SUBMITTED = "results/scoreboard/submitted"
 
 DataName = tuple[str, str]  # task and data set
 
@@ -65,7 +66,8 @@ class ScoredTable:
     """The table of a data set, with the rows of all activations."""
 
     table: StudyTable
-    # Variance of the effect over selections of the settings; empty on data that selected none
+    # Variance of the effect over selections of the settings; empty on data that
+    # selected none
     variances: Mapping[Point, float]
 
 
@@ -73,7 +75,8 @@ class _Source(NamedTuple):
     """A table with some of the activations on a data set."""
 
     table: StudyTable
-    selecting: Path | None  # file of the runs that selected its settings; it may be missing
+    # File of the runs that selected its settings; it may be missing.
+    selecting: Path | None
     name: str = ""  # that the scoreboard shows, in place of the activation's
 
 
@@ -108,12 +111,18 @@ def of_scoreboard(
             variances: dict[Point, float] = {}
             for source in sources:
                 runs = None
-                if data_name == first and source.selecting and source.selecting.is_file():
+                if (
+                    data_name == first
+                    and source.selecting
+                    and source.selecting.is_file()
+                ):
                     runs = selections.read(source.selecting, load(task.study).select)
                 for row in comparable(source.table.rows, stored):
                     source_row = row
                     if source.name:
-                        source_row = replace(row, point=row.point | {stored.compare: source.name})
+                        source_row = replace(
+                            row, point=row.point | {stored.compare: source.name}
+                        )
                     rows.append(source_row)
                     if runs:
                         variances[source_row.point] = runs.variance(row, source.table)

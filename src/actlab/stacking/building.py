@@ -57,7 +57,9 @@ def assemble(
     return stack_of(tasks, experiment, [config[sections.SEED] for config in configs])
 
 
-def stack_of(tasks: Sequence[Task], experiment: Experiment, seeds: list[int]) -> Experiment:
+def stack_of(
+    tasks: Sequence[Task], experiment: Experiment, seeds: list[int]
+) -> Experiment:
     """Return a stack of tasks with Trainer and data of an ``experiment``, which it changes."""
     trainer, _, data = experiment
 
@@ -97,7 +99,8 @@ def build_tasks(
             task = parser_of("model").instantiate(arguments).model
             assert isinstance(task, Task)
             recorded = plain(model)
-            recorded["init_args"].pop("seed")  # `rebuilt` sets it from the config's seed
+            # `rebuilt` sets it from the config's seed.
+            recorded["init_args"].pop("seed")
             task.config = {**shared, sections.SEED: seed, "model": recorded}
             if digests is not None:
                 task.config = with_digests(task.config, digests)

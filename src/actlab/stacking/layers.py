@@ -37,7 +37,8 @@ _Form = TypeVar("_Form", bound=Form)
 _FORMS: dict[type[nn.Module], tuple[Form, Callable[[Any], bool]]] = {}
 WHOLE = 64  # numbers: whole vectors, two at a time, of any data type and processor
 ALIGNED = 16  # numbers of float32 in 64 bytes, the longest vector
-SMALL_PRODUCT = 16**3  # multiplications: torch computes a batch of no more by another backend
+# Multiplications: torch computes a batch of no more by another backend.
+SMALL_PRODUCT = 16**3
 # A subclass that overrides one needs a form of its own.
 _METHODS = ("forward", "__call__", "train", "_apply")
 
@@ -76,11 +77,13 @@ def form_of(layer: nn.Module) -> Form | None:
         if kind not in _FORMS:
             continue
         # A form computes what these methods of its class compute.
-        if any(getattr(layer_type, name) is not getattr(kind, name) for name in _METHODS):
+        if any(
+            getattr(layer_type, name) is not getattr(kind, name) for name in _METHODS
+        ):
             continue
 
-        # The first form decides; no base class is looked at any more. `walked`, for composite
-        # modules, stacks only children, not tensors of the module itself.
+        # The first form decides; no base class is looked at any more. `walked`, for
+        # composite modules, stacks only children, not tensors of the module itself.
         form, applies = _FORMS[kind]
         tensors = [*layer.parameters(recurse=False), *layer.buffers(recurse=False)]
         if (form is walked and tensors) or not applies(layer):
@@ -127,7 +130,8 @@ def _settings(module: nn.Module) -> list[Any]:
 def _comparable(value: Any) -> Any:
     if callable(value) or isinstance(value, bool | int | float | str | None):
         return value
-    return object()  # values of other types may not be comparable: it equals nothing else
+    # Values of other types may not be comparable; the object equals nothing else.
+    return object()
 
 
 @cache
@@ -136,7 +140,8 @@ def _added(samples: int, features: int, width: int) -> tuple[int, int]:
     columns = -width % (ALIGNED // math.gcd(ALIGNED, features))
     padded_width = width + columns
 
-    # The rows of a matrix must be a multiple of a number, and enough for the usual backend.
+    # The rows of a matrix must be a multiple of a number, and enough for the usual
+    # backend.
     multiple = ALIGNED // math.gcd(ALIGNED, features, padded_width)
     least = SMALL_PRODUCT // (features * padded_width) + 1
     aligned_least = least + -least % multiple
@@ -163,8 +168,9 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if rows:
         x = F.pad(x, (0, 0, 0, rows))
 
-    # Double a lone product of a matrix and a vector, which has a kernel of its own. Several are
-    # expanded, too, because gradients are added up where tensors are: in an equal order then.
+    # Double a lone product of a matrix and a vector, which has a kernel of its own.
+    # Several are expanded, too, because gradients are added up where tensors are: in an
+    # equal order then.
     if is_thin:
         several = max(runs, 2)
         x = x.expand(several, -1, -1)
@@ -246,7 +252,9 @@ class StackedLayerNorm(nn.Module):
     weight: Tensor | None
     bias: Tensor | None
 
-    def __init__(self, members: Sequence[nn.LayerNorm | nn.RMSNorm], stream: Stream) -> None:
+    def __init__(
+        self, members: Sequence[nn.LayerNorm | nn.RMSNorm], stream: Stream
+    ) -> None:
         super().__init__()
         self.shape = list(members[0].normalized_shape)
         self.eps = members[0].eps
@@ -355,7 +363,8 @@ class Elementwise(nn.Module):
         """Map ``(R, *)`` to ``(R, *)``."""
         numbers = x.shape[1:].numel()
         padding = -numbers % WHOLE
-        # On several devices, a site's numbers begin where the part of the device before ends.
+        # On several devices, a site's numbers begin where the part of the device before
+        # ends.
         if not padding or self.stream.part != (0, 1):
             y: Tensor = self.activation(x)
             return y
@@ -391,7 +400,9 @@ class PerMember(nn.Module):
         return self.members[r].state_dict()
 
 
-def reason_against(network: nn.Module, activation_modules: Sequence[nn.Module] = ()) -> str | None:
+def reason_against(
+    network: nn.Module, activation_modules: Sequence[nn.Module] = ()
+) -> str | None:
     """Return why the network of one member has no stacked form, or None.
 
     A module without a stacked form is called member by member, which saves no time: allowed for
@@ -405,7 +416,9 @@ def reason_against(network: nn.Module, activation_modules: Sequence[nn.Module] =
     name = type(network).__name__
     form = form_of(network)
     if form is None:
-        is_large = any(p.dim() > 1 for p in network.parameters()) or any(network.children())
+        is_large = any(p.dim() > 1 for p in network.parameters()) or any(
+            network.children()
+        )
         if is_large:
             return f"{name} has no stacked form (register one with actlab.stacking.stacked_form)"
     if form is not walked:

@@ -35,7 +35,10 @@ def reason_against(network: nn.Module) -> str | None:
     parts = list(network.modules())
     if any(isinstance(part, streams.Uniform) for part in parts):
         return "vmap would draw other random masks"
-    if any(isinstance(part, nn.Embedding) and part.padding_idx is not None for part in parts):
+    if any(
+        isinstance(part, nn.Embedding) and part.padding_idx is not None
+        for part in parts
+    ):
         # In all members but the first (torch 2.13)
         return "vmap would train the padding row of an embedding"
     return None
@@ -50,7 +53,8 @@ def joined(members: Sequence[nn.Module]) -> nn.Module:
     for _, hook in seeded(network):  # needless seeding: vmap rejects layers that draw
         hook.detach()
 
-    # Replace each tensor by the tensors of all members; a tied one, found by its id, only once.
+    # Replace each tensor by the tensors of all members; a tied one, found by its id,
+    # only once.
     stacked_tensors: dict[int, Tensor] = {}  # by the id of the first member's tensor
     for path, module in network.named_modules():
         parts = [member.get_submodule(path) for member in members]
@@ -90,7 +94,9 @@ def call(network: nn.Module, *inputs: Tensor, shared: bool = False) -> Tensor:
         if is_accident(error):
             raise
         reason = one_line(error).partition(". ")[0]
-        raise MappingError(f"vmap cannot map {type(network).__name__}: {reason}") from error
+        raise MappingError(
+            f"vmap cannot map {type(network).__name__}: {reason}"
+        ) from error
     return output
 
 

@@ -22,7 +22,9 @@ class StackedNetwork(nn.Module):
     Shape: ``(R, B, *)``, or ``(B, *)`` for inputs that all members share → ``(R, B, *)``.
     """
 
-    def __init__(self, members: Sequence[nn.Module], stream: Stream, mapped: bool = False) -> None:
+    def __init__(
+        self, members: Sequence[nn.Module], stream: Stream, mapped: bool = False
+    ) -> None:
         super().__init__()
         self.size = len(members)
         self.mapped = mapped
@@ -72,7 +74,10 @@ def _state(module: nn.Module, r: int) -> dict[str, Any]:
 
     # Tensors of the module itself
     state: dict[str, Any] = {}
-    tensors = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
+    tensors = [
+        *module.named_parameters(recurse=False),
+        *module.named_buffers(recurse=False),
+    ]
     for name, tensor in tensors:
         if name not in module._non_persistent_buffers_set:
             state[name] = tensor.detach()[r]

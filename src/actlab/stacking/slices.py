@@ -35,8 +35,9 @@ class Slices:
         self.size = len(members)
         self.owners: list[int] = []  # the first run of each parameter group
 
-        # What `_parts` enters: the slices of each parameter that is split, and the runs and the
-        # column of norms (`clip_norms`) of each slice and of each parameter that stays whole.
+        # What `_parts` enters: the slices of each parameter that is split, and the runs
+        # and the column of norms (`clip_norms`) of each slice and of each parameter
+        # that stays whole.
         self.sliced: dict[nn.Parameter, list[nn.Parameter]] = {}
         self._runs: dict[nn.Parameter, slice] = {}
         self._columns: dict[nn.Parameter, int] = {}
@@ -52,15 +53,18 @@ class Slices:
         for r, member in enumerate(members):
             network.share(r, member.network)
 
-        # Neighbours share a group if settings and schedules are equal, and no schedule has a state.
-        # Parameters that decay and parameters that do not are separate groups.
+        # Neighbours share a group if settings and schedules are equal, and no schedule
+        # has a state. Parameters that decay and parameters that do not are separate
+        # groups.
         member_kinds = optim.kinds(members[0].network, members[0].activations)
         kinds = {}
         for name, parameter in self._member_parameters.items():
             kinds[name] = member_kinds[parameter.name]
         groups: list[dict[str, Any]] = []
         numbers = range(len(members))
-        for key, neighbours in groupby(numbers, lambda r: _shared_by_neighbours(members[r], r)):
+        for key, neighbours in groupby(
+            numbers, lambda r: _shared_by_neighbours(members[r], r)
+        ):
             settings, _schedules, _stateful_run = key
             indices = list(neighbours)
             runs = slice(indices[0], indices[-1] + 1)
@@ -76,7 +80,9 @@ class Slices:
         if isinstance(self.optimizer, torch.optim.Adagrad):
             for group in self.optimizer.param_groups:
                 for part in group["params"]:
-                    self.optimizer.state[part]["sum"].fill_(group["initial_accumulator_value"])
+                    self.optimizer.state[part]["sum"].fill_(
+                        group["initial_accumulator_value"]
+                    )
 
     def _parts(
         self, network: StackedNetwork, names: Sequence[str], runs: slice
@@ -127,7 +133,9 @@ class Slices:
                 gradients[part] = part.grad.view(runs.stop - runs.start, -1)
 
         # Compute the norms of each run's parameters.
-        norms = next(iter(gradients.values())).new_zeros(self.size, len(self._column_by_name))
+        norms = next(iter(gradients.values())).new_zeros(
+            self.size, len(self._column_by_name)
+        )
         for part, gradient in gradients.items():
             column = self._columns[part]
             norms[self._runs[part], column] = torch.linalg.vector_norm(gradient, dim=1)
@@ -209,5 +217,7 @@ def _optimizer_of_all(members: Sequence[Task]) -> OptimizerCallable:
         if kind not in kinds:
             kinds.append(kind)
     if len(kinds) > 1:
-        raise ActlabError(f"members of one stack have different optimisers: {', '.join(kinds)}")
+        raise ActlabError(
+            f"members of one stack have different optimisers: {', '.join(kinds)}"
+        )
     return members[0].optimizer

@@ -30,8 +30,8 @@ from actlab.tasks.evaluation import Measured
 from actlab.tasks.quantities import with_gradients
 from actlab.tasks.training import STEP_LOSS, Training
 
-# Methods of Lightning that a stack does not call for its members. Members predict and are restored
-# without a stack.
+# Methods of Lightning that a stack does not call for its members. Members predict and
+# are restored without a stack.
 HOOKS = [
     name
     for name, _ in inspect.getmembers(pl.LightningModule, inspect.isfunction)
@@ -58,10 +58,13 @@ class StackedTask(Training):
         # Members share all that decides: layers, class and hooks
         reason = reason_against(members[0])
         if reason:
-            raise ActlabError(f"{type(members[0]).__name__} cannot be stacked: {reason}")
+            raise ActlabError(
+                f"{type(members[0]).__name__} cannot be stacked: {reason}"
+            )
 
         # Join the networks, which draw random numbers as the members do.
-        self._members = list(members)  # a plain list: their parameters live in the stack
+        # A plain list, because the members' parameters live in the stack.
+        self._members = list(members)
         self.stream = Stream([m.seed for m in members])
         self.stream.reserve(members[0].stream.sites)
         networks = [member.network for member in members]
@@ -114,7 +117,10 @@ class StackedTask(Training):
             raise MappingError(
                 f"{name} has no stacked form, and vmap hides its activations from a callback"
             )
-        return {name: self.network.layers.get_submodule(name) for name in self.members[0].sites}
+        return {
+            name: self.network.layers.get_submodule(name)
+            for name in self.members[0].sites
+        }
 
     def layers_of(self, r: int) -> list[nn.Module]:
         """Return the activation modules of member ``r`` in the order of its network."""
@@ -132,7 +138,9 @@ class StackedTask(Training):
             yield member.to(self.device).train(self.training)
 
     @calling()
-    def measured(self, batch: Batch, shared: bool, split: str | None = None) -> dict[str, Quantity]:
+    def measured(
+        self, batch: Batch, shared: bool, split: str | None = None
+    ) -> dict[str, Quantity]:
         """Return the quantities of a batch, with values ``(R, B, *)``; see `Training.measured`."""
         prototype = self.members[0]
         prototype.training = self.training
@@ -140,7 +148,9 @@ class StackedTask(Training):
         by_run = batch
         if shared:
             # A view for each run, without a copy
-            by_run = tuple(part.expand(len(self.members), *part.shape) for part in batch)
+            by_run = tuple(
+                part.expand(len(self.members), *part.shape) for part in batch
+            )
 
         # Measure all members.
         output = None
@@ -171,7 +181,9 @@ class StackedTask(Training):
             inputs_by_run = []
             for r, member in enumerate(self.members):
                 inputs_by_run.append(member.inputs(_of_member(by_run, r)))
-            inputs = tuple(torch.stack(parts) for parts in zip(*inputs_by_run, strict=True))
+            inputs = tuple(
+                torch.stack(parts) for parts in zip(*inputs_by_run, strict=True)
+            )
             shared = False
         output: Tensor = self.network(*inputs, shared=shared)
         return output
@@ -190,7 +202,9 @@ class StackedTask(Training):
         # All members have the same names
         stacked = {}
         for name in measured[0]:
-            stacked[name] = stacked_quantity([quantities[name] for quantities in measured])
+            stacked[name] = stacked_quantity(
+                [quantities[name] for quantities in measured]
+            )
         return stacked
 
     def penalty(self) -> Tensor:
@@ -231,7 +245,9 @@ class StackedTask(Training):
         gradient_clip_algorithm: str | None = None,
     ) -> None:
         """Clip the gradient of each member as in a stack of one: by its norm, or each element."""
-        if gradient_clip_algorithm == "value":  # elementwise, so of no member in particular
+        if (
+            gradient_clip_algorithm == "value"
+        ):  # elementwise, so of no member in particular
             super().configure_gradient_clipping(
                 optimizer, gradient_clip_val, gradient_clip_algorithm
             )

@@ -51,7 +51,9 @@ class Opened:
         study = self.folder.study
         names = [stage.name for stage in study.stages]
         if name not in names:
-            remedy = "" if names else f"Remove --stage, because {study.name} has no stages."
+            remedy = (
+                "" if names else f"Remove --stage, because {study.name} has no stages."
+            )
             raise unknown("stage", name, names, remedy)
 
         # The stages before it
@@ -128,18 +130,22 @@ def opened(folder: StudyFolder, store: bool = True) -> Opened:
     stored = folder.selection
     selections = dict(stored)
     for stage in later_stages:
-        # Select a setting at each grid point. Entries of failed points have no seeds and are not
-        # stored, so a later start selects again.
+        # Select a setting at each grid point. Entries of failed points have no seeds
+        # and are not stored, so a later start selects again.
         previous = stages[-1]
         entries, failures = _select(previous, stored.get(stage.name, {}))
-        entries_with_seeds = {key: entry for key, entry in entries.items() if entry["seeds"]}
+        entries_with_seeds = {
+            key: entry for key, entry in entries.items() if entry["seeds"]
+        }
         if not entries_with_seeds:
             break
         selections[stage.name] = entries_with_seeds
 
         # Plan the stage at these settings
         choices = [(group, entries[group.key]) for group in stages[0].groups]
-        later = replace(_later_study(study, previous.study, stage, choices), failed=failures)
+        later = replace(
+            _later_study(study, previous.study, stage, choices), failed=failures
+        )
         if first_stage.search:
             later = search.compared(later, grid_of(study, first_stage), choices)
         notes = (*later.notes, *_notes_on_other_runs(previous, entries))
@@ -170,7 +176,8 @@ def _select(previous: StudyFolder, stored: Chosen) -> tuple[Chosen, Mapping[str,
         if group.key not in entries:
             new_groups.append(group)
 
-    # Entries of groups with failed runs are never stored, so no failure prevented a selection
+    # Entries of groups with failed runs are never stored, so no failure prevented a
+    # selection
     if not new_groups:
         return entries, {}
 
@@ -211,8 +218,8 @@ def _valid_entries(previous: StudyFolder, stored: Chosen) -> Chosen:
         if entry is None:
             continue
 
-        # Leave out entries by runs of other code or settings, or by other trials. Seeds that were
-        # added to a grid since leave an entry valid.
+        # Leave out entries by runs of other code or settings, or by other trials. Seeds
+        # that were added to a grid since leave an entry valid.
         runs = set(group.run_ids)
         selecting_runs = set(entry.get("runs") or runs)
         if runs.isdisjoint(selecting_runs) or (group.space and runs != selecting_runs):
@@ -307,9 +314,12 @@ def designed(folder: StudyFolder) -> Results:
     for group in groups(first_stage_study):
         settings = group.settings
         chosen = dict(settings[0].tuned)
-        choices.append((group, {"chosen": chosen, "tried": len(settings), "seeds": seeds}))
+        choices.append(
+            (group, {"chosen": chosen, "tried": len(settings), "seeds": seeds})
+        )
 
-    # The entries state all selecting seeds, so the first stage can serve as the previous one
+    # The entries state all selecting seeds, so the first stage can serve as the
+    # previous one
     last_study = _later_study(study, first_stage_study, stages[-1], choices)
     return Results(folder.with_study(last_study), {}, {})
 
@@ -325,14 +335,17 @@ def grid_of(study: Study, stage: Stage) -> Study:
     return replace(
         study,
         blocks=tuple(blocks),
-        other_length=study.other_length or other_length(zip(study.blocks, blocks, strict=True)),
+        other_length=study.other_length
+        or other_length(zip(study.blocks, blocks, strict=True)),
         seeds=stage.seeds,
         more_seeds=study.more_seeds if is_last else "",
         title=f"{study.title}, stage {stage.name}",
     )
 
 
-def _runs_that_selected(first_groups: Sequence[Group], entries: Chosen) -> Iterator[str]:
+def _runs_that_selected(
+    first_groups: Sequence[Group], entries: Chosen
+) -> Iterator[str]:
     """Yield the ids of the runs of the first stage that selected the settings of the second."""
     for group in first_groups:
         entry = entries.get(group.key)
@@ -348,7 +361,10 @@ def _runs_that_selected(first_groups: Sequence[Group], entries: Chosen) -> Itera
 
 
 def _later_study(
-    study: Study, previous: Study, stage: Stage, choices: Sequence[tuple[Group, Selected]]
+    study: Study,
+    previous: Study,
+    stage: Stage,
+    choices: Sequence[tuple[Group, Selected]],
 ) -> Study:
     """Return a later stage as a study: a block for each grid point, with one value for each key."""
     grid = grid_of(study, stage)

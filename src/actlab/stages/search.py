@@ -84,7 +84,9 @@ def _grid(point: Mapping[str, Any], tuned: Mapping[str, Any]) -> dict[str, list[
     return {key: [value] for key, value in values.items()}
 
 
-def compared(study: Study, grid: Study, choices: Sequence[tuple[Group, Selected]]) -> Study:
+def compared(
+    study: Study, grid: Study, choices: Sequence[tuple[Group, Selected]]
+) -> Study:
     """Return the stage after a search with what its tables say of the search.
 
     Its `Study.question` is the digest of what is compared, its code, data and settings that are not

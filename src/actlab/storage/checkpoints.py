@@ -25,8 +25,8 @@ CONFIG = "actlab"  # checkpoint key of the record of `actlab.config.record`
 STATELESS = "stateless"
 ALONE = "actlab_weights_alone"  # key that marks a file of weights without a checkpoint around them
 
-# The types of Lightning's parts of a checkpoint, and of ours; other keys are those of modules and
-# plugins.
+# The types of Lightning's parts of a checkpoint, and of ours; other keys are those of
+# modules and plugins.
 _CHECKPOINT = TypedDict(
     "_CHECKPOINT",
     {
@@ -57,7 +57,8 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     this move is a copy, which can leave a partial file.
     """
 
-    config: Mapping[str, Any] | None = None  # the training record stored in every checkpoint
+    # The training record stored in every checkpoint.
+    config: Mapping[str, Any] | None = None
     remedy = "use another file"  # about a damaged checkpoint, for the error message
 
     def __init__(self) -> None:
@@ -66,7 +67,10 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         self.contents: dict[Any, Any] = {}
 
     def save_checkpoint(
-        self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None
+        self,
+        checkpoint: dict[str, Any],
+        path: str | Path,
+        storage_options: Any | None = None,
     ) -> None:
         """Save ``checkpoint`` at the local ``path``; replace an existing file atomically."""
         # Weights alone, which a spawned process returns in a file
@@ -87,7 +91,10 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             raise OSError(error.errno, error.strerror, str(path)) from error
 
     def load_checkpoint(
-        self, path: str | Path, map_location: Any = "cpu", weights_only: bool | None = None
+        self,
+        path: str | Path,
+        map_location: Any = "cpu",
+        weights_only: bool | None = None,
     ) -> dict[str, Any]:
         """Load only tensors and plain values; nothing is unpickled, ``weights_only`` is ignored."""
         content = self.contents.pop(path, None) or read(path, map_location, self.remedy)
@@ -98,7 +105,11 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
 
 def write_weights(
-    state: Mapping[str, Tensor], epoch: int, step: int, path: Path, config: Mapping[str, Any] | None
+    state: Mapping[str, Tensor],
+    epoch: int,
+    step: int,
+    path: Path,
+    config: Mapping[str, Any] | None,
 ) -> None:
     """Write the state dict of a LightningModule as a checkpoint.
 
@@ -144,7 +155,11 @@ def read(
         ActlabError: if the file does not exist.
     """
     # The file
-    if isinstance(path, str | Path) and Path(path).exists() and not Path(path).is_file():
+    if (
+        isinstance(path, str | Path)
+        and Path(path).exists()
+        and not Path(path).is_file()
+    ):
         raise DamagedError(f"{str(path)!r} is not a regular file: {remedy}")
     part = damaged_part(path)
     if part is not None:
@@ -152,7 +167,9 @@ def read(
 
     # Its values
     try:
-        checkpoint = torch.load(path, map_location=map_location, weights_only=weights_only)
+        checkpoint = torch.load(
+            path, map_location=map_location, weights_only=weights_only
+        )
     except Exception as error:  # torch.load raises arbitrary errors for other files
         raise DamagedError(
             f"{str(path)!r} cannot be read as a checkpoint of tensors and plain values "

@@ -85,7 +85,8 @@ def content_of(text: str, of_data: bool) -> str | None:
         parsed_digests = _parsed(user_files)
         digests.append(_files_digest(files, None, parsed_digests))
 
-    # A text may be both: ``knots.csv`` reads as a dotted name and as a path. Both digests count.
+    # A text may be both: ``knots.csv`` reads as a dotted name and as a path. Both
+    # digests count.
     may_be_path = of_data or "/" in text or "." in text
     names_a_definition = text.rpartition(":")[0].endswith(".py")  # ``file.py:Name``
     has_length_of_path = 0 < len(text) < 1000
@@ -177,7 +178,11 @@ def _path_digest(path: Path) -> str | None:
         for file in files:
             lines.append(f"{file.relative_to(path)} {file.stat().st_size}")
         return _BY_NAMES + _lines_digest(lines)
-    except (OSError, RuntimeError, ValueError):  # unreadable, home of an unknown user, invalid path
+    except (
+        OSError,
+        RuntimeError,
+        ValueError,
+    ):  # unreadable, home of an unknown user, invalid path
         return None
 
 
@@ -274,13 +279,18 @@ def _counted_fields(node: ast.AST) -> dict[str, Any]:
     fields = dict(ast.iter_fields(node))
 
     # No docstring, and no empty text between parts of f-strings
-    if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+    if (
+        isinstance(node, _DOCUMENTED)
+        and ast.get_docstring(node, clean=False) is not None
+    ):
         fields["body"] = node.body[1:]
     if isinstance(node, ast.JoinedStr):
-        fields["values"] = [part for part in node.values if getattr(part, "value", None) != ""]
+        fields["values"] = [
+            part for part in node.values if getattr(part, "value", None) != ""
+        ]
 
-    # A field without a value may be missing in another version of Python. Only a constant may be
-    # None itself.
+    # A field without a value may be missing in another version of Python. Only a
+    # constant may be None itself.
     counted = {}
     for name, value in sorted(fields.items(), key=itemgetter(0)):
         has_value = isinstance(node, ast.Constant) or value not in (None, [])
@@ -320,7 +330,9 @@ def _parsed(files: Sequence[Path]) -> dict[Path, str]:
     return digests
 
 
-def _files_digest(files: Sequence[Path], folder: Path | None, computed: dict[Path, str]) -> str:
+def _files_digest(
+    files: Sequence[Path], folder: Path | None, computed: dict[Path, str]
+) -> str:
     """Return the digest of the names and digests of files; of some they are ``computed``."""
     digests = digests_of([file for file in files if file not in computed]) | computed
     lines = []

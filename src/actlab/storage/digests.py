@@ -17,8 +17,8 @@ from actlab.storage.paths import cache_folder
 
 FILE = "digests.sqlite"
 WORTH = 2**24  # bytes; reading fewer bytes again is faster than a database lookup
-# Seconds after the last change of a file before its digest is cached: a second change within one
-# tick of the file system's clock would leave the times unchanged.
+# Seconds after the last change of a file before its digest is cached: a second change
+# within one tick of the file system's clock would leave the times unchanged.
 _SETTLED = 2.0
 # The database; its digests are then read from files
 _UNUSABLE = (
@@ -62,7 +62,9 @@ def digests_of(files: Sequence[Path]) -> dict[Path, str]:
 
 def _digest(file: Path, size: int) -> str:
     with regular(file).open("rb", buffering=0) as stream:
-        return hashlib.file_digest(stream, lambda: hashlib.sha256(str(size).encode())).hexdigest()
+        return hashlib.file_digest(
+            stream, lambda: hashlib.sha256(str(size).encode())
+        ).hexdigest()
 
 
 def _load(stamps: Mapping[Path, str]) -> dict[Path, str]:

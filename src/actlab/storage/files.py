@@ -46,8 +46,8 @@ def replacing(path: Path) -> Iterator[Path]:
 def temporary(parent: Path, name: str, folder: bool = False) -> Iterator[Path]:
     """Yield a new hidden file or folder in ``parent``; remove it at the end. A kill leaves it."""
     parent.mkdir(parents=True, exist_ok=True)
-    # In the same folder, so that a rename stays within a file system; several processes may write
-    # at once
+    # In the same folder, so that a rename stays within a file system; several processes
+    # may write at once
     path = parent / f".{name}.{secrets.token_hex(4)}.partial"
     if folder:
         path.mkdir()

@@ -48,7 +48,8 @@ def checked(values: Any, kind: type[Kind]) -> Kind:
     Raises:
         ValueError: names the first value that does not have the type ``kind``.
     """
-    from pydantic import ValidationError  # takes 0.1 s to import; not every command reads a record
+    # Its import takes 0.1 s, and not every command reads a record.
+    from pydantic import ValidationError
 
     adapter = _type_adapter(cast(Any, kind))
     try:

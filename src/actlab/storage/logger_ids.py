@@ -5,7 +5,8 @@ from __future__ import annotations
 import secrets
 from pathlib import Path
 
-from typing_extensions import TypedDict  # before Python 3.12 pydantic rejects typing.TypedDict
+# Before Python 3.12 pydantic rejects `typing.TypedDict`.
+from typing_extensions import TypedDict
 
 from actlab.storage.json_files import read_json, write_json
 

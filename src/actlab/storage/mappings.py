@@ -15,8 +15,8 @@ from actlab.errors.messages import one_line, short_repr
 from actlab.storage.files import regular
 from actlab.storage.spec import Spec
 
-# Errors of PyYAML for values that do not match their tag, such as the date 2020-99-99, and for deep
-# nesting.
+# Errors of PyYAML for values that do not match their tag, such as the date 2020-99-99,
+# and for deep nesting.
 MOST = 1_000_000  # values of a text, with its aliases written out
 _UNREADABLE = (
     yaml.YAMLError,
@@ -148,7 +148,9 @@ def parse(text: str | IO[str], loader: Any = _Loader) -> Any:
         return values
     except _UNREADABLE as error:
         name = "the value" if isinstance(text, str) else text.name
-        raise ActlabError(f"{name} cannot be read as YAML: {one_line(error)}") from error
+        raise ActlabError(
+            f"{name} cannot be read as YAML: {one_line(error)}"
+        ) from error
 
 
 def _number_of_values(value: Any, numbers: dict[int, int]) -> int:
@@ -163,7 +165,8 @@ def _number_of_values(value: Any, numbers: dict[int, int]) -> int:
     else:
         return 1
 
-    # Aliases are the same object, which is counted once; 0 marks a value that is being counted
+    # Aliases are the same object, which is counted once; 0 marks a value that is being
+    # counted
     if id(value) not in numbers:
         numbers[id(value)] = 0
         numbers[id(value)] = 1 + sum(_number_of_values(part, numbers) for part in parts)
@@ -178,11 +181,17 @@ def read_mapping(path: Path, piped: bool = False) -> dict[str, Any]:
     The file is regular. If ``piped``, it may be a pipe, which can be read only once.
     """
     try:
-        with (path if piped and path.is_fifo() else regular(path)).open(encoding="utf-8") as file:
+        with (path if piped and path.is_fifo() else regular(path)).open(
+            encoding="utf-8"
+        ) as file:
             values = parse(file)
     except OSError as error:
-        raise ActlabError(f"{path} cannot be read as YAML: {one_line(error)}") from error
-    if not isinstance(values, Mapping) or not all(isinstance(key, str) for key in values):
+        raise ActlabError(
+            f"{path} cannot be read as YAML: {one_line(error)}"
+        ) from error
+    if not isinstance(values, Mapping) or not all(
+        isinstance(key, str) for key in values
+    ):
         raise ActlabError(
             f"{path}: expected a YAML mapping of keys to values, got {short_repr(values)}"
         )

@@ -7,7 +7,8 @@ from actlab.errors.messages import unknown
 
 _PACKAGE = Path(__file__).parents[1]
 _ROOTS = (_PACKAGE, _PACKAGE.parent.parent)  # of a wheel, of a checkout
-_SCOREBOARD = "scoreboard"  # a YAML file in ``configs`` that defines it; not a config of runs
+# A YAML file in ``configs`` that defines it; not a config of runs.
+_SCOREBOARD = "scoreboard"
 
 
 def resource(relative: str) -> Path:
@@ -15,12 +16,18 @@ def resource(relative: str) -> Path:
     for root in _ROOTS:
         if (root / relative).exists():
             return root / relative
-    raise ActlabError(f"{relative!r} is missing from this installation. Reinstall actlab.")
+    raise ActlabError(
+        f"{relative!r} is missing from this installation. Reinstall actlab."
+    )
 
 
 def names_in(folder: str) -> list[str]:
     """Return the sorted names, without suffix, of configs or studies that ship in a folder."""
-    return sorted(path.stem for path in resource(folder).glob("*.yaml") if path.stem != _SCOREBOARD)
+    return sorted(
+        path.stem
+        for path in resource(folder).glob("*.yaml")
+        if path.stem != _SCOREBOARD
+    )
 
 
 def config_file(name: str, folder: str = "configs", piped: bool = False) -> Path:

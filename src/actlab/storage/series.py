@@ -120,7 +120,9 @@ def summaries(recorded: Mapping[Key, Series]) -> dict[Key, Summary]:
     return {key: summary(*series) for key, series in recorded.items()}
 
 
-def as_entry(summary_by_key: Mapping[Key, Summary]) -> dict[str, dict[str, dict[str, float]]]:
+def as_entry(
+    summary_by_key: Mapping[Key, Summary],
+) -> dict[str, dict[str, dict[str, float]]]:
     """Return summaries by name and condition, in the format of ``result.json``."""
     entry: dict[str, dict[str, dict[str, float]]] = {}
     for (name, condition), summed in summary_by_key.items():
@@ -187,7 +189,9 @@ def read(file: Path, prefix: str = "") -> dict[Key, Series]:
     values = _numbers(table, "value").tolist()
     conditions = table["condition"].to_pylist()
     values_by_key: dict[Key, dict[float, float]] = {}
-    for epoch, value, log, condition in zip(epochs, values, logs, conditions, strict=True):
+    for epoch, value, log, condition in zip(
+        epochs, values, logs, conditions, strict=True
+    ):
         key = (prefix + name_by_log[log], condition or "")
         values_by_key.setdefault(key, {})[epoch] = value
 
@@ -217,13 +221,17 @@ def _table(content: bytes) -> Any:
     columns = sorted(opened.schema_arrow.names)
     if columns not in (sorted(_ROW), sorted(_ROW.keys() - {_LOOP})):
         listed = ", ".join(opened.schema_arrow.names)[:100]
-        raise ValueError(f"expected the columns {', '.join(_ROW)}, got {listed or 'none'}")
+        raise ValueError(
+            f"expected the columns {', '.join(_ROW)}, got {listed or 'none'}"
+        )
 
     for field in opened.schema_arrow:
         is_allowed = _ROW[field.name]
         if not is_allowed(field.type):
             content_kind = "text" if is_allowed is _is_text else "numbers"
-            raise ValueError(f"column {field.name}: expected {content_kind}, got {field.type}")
+            raise ValueError(
+                f"column {field.name}: expected {content_kind}, got {field.type}"
+            )
 
     # Rows
     table = opened.read(use_threads=False)

@@ -59,7 +59,9 @@ class Spec:
         path = params.pop("name", None)
 
         # A class, a function or a built layer
-        if not isinstance(path, str) and (_is_code(path) or hasattr(type(path), "forward")):
+        if not isinstance(path, str) and (
+            _is_code(path) or hasattr(type(path), "forward")
+        ):
             # In a script
             return cls(*_import_path(path), params)
         if not isinstance(path, str) or not all(isinstance(key, str) for key in params):

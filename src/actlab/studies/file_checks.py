@@ -18,7 +18,9 @@ from actlab.studies import schema
 from actlab.studies.plan import Block
 
 
-def check_settings(file: schema.File, blocks: Iterable[Block], searched: Sequence[str]) -> None:
+def check_settings(
+    file: schema.File, blocks: Iterable[Block], searched: Sequence[str]
+) -> None:
     """Reject settings that grid or search would overwrite, and numbers that are not finite."""
     for stage, block in itertools.product(_settings_of_stages(file), blocks):
         settings = {**block.settings, **stage}

@@ -19,7 +19,8 @@ class Result(TypedDict):
     id: str
     seed: int
     point: Values  # the grid values
-    sources: dict[str, str]  # digests of files and code outside actlab, by their text in the config
+    # Digests of files and code outside actlab, by their text in the config.
+    sources: dict[str, str]
     identity: str  # see `actlab.config.identity`
     summary: dict[str, dict[str, Summed]]  # by name, then by condition
     code: NotRequired[dict[str, str]]  # digests of the user's code, by file
@@ -33,7 +34,8 @@ class Result(TypedDict):
     seconds: NotRequired[float]  # of training; a stack's divided by its members
     scored: NotRequired[dict[str, int]]  # samples of the last evaluation, by split
     sampling_errors: NotRequired[dict[str, Annotated[Number, Ge(0)]]]  # by metric
-    initial_parameters: NotRequired[dict[str, Number]]  # learnt parameters before training
+    # Learnt parameters before training.
+    initial_parameters: NotRequired[dict[str, Number]]
     # The loop of each name that a module outside actlab's tasks logged
     loops: NotRequired[dict[str, Literal["train", "val", "test"]]]
     versions: dict[str, str]

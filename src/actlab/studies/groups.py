@@ -50,7 +50,9 @@ class Group:
     @property
     def runs(self) -> list[Run]:
         """The runs of all settings."""
-        return [*itertools.chain.from_iterable(setting.runs for setting in self.settings)]
+        return [
+            *itertools.chain.from_iterable(setting.runs for setting in self.settings)
+        ]
 
     @property
     def run_ids(self) -> list[str]:
@@ -72,7 +74,9 @@ class Group:
             space = self.space.get(key)
             if space is None:
                 # A grid has no space: its values are the choices
-                space = Choices(tuple(setting.tuned.get(key) for setting in self.settings))
+                space = Choices(
+                    tuple(setting.tuned.get(key) for setting in self.settings)
+                )
             if space.is_edge(value):
                 edges.append(key)
         return tuple(edges)

@@ -17,9 +17,14 @@ from actlab.errors import ActlabError
 from actlab.storage.files import regular
 
 FOLDER, PROBE = ".locks", "probe"
-DECIDING, MEASURING, WRITING = "deciding", "measuring", "writing"  # what one process does at a time
-# Seconds that `holding` waits for a lock, which `is_held` of another process may hold for a moment
-# only to see whether it is free
+# What one process does at a time.
+DECIDING, MEASURING, WRITING = (
+    "deciding",
+    "measuring",
+    "writing",
+)
+# Seconds that `holding` waits for a lock, which `is_held` of another process may hold
+# for a moment only to see whether it is free
 MOMENT = 0.05
 PAUSE = 2.0  # seconds between looks at what other processes hold
 # Mount options under which locks of one host are invisible to others: NFS, Lustre.
@@ -93,7 +98,10 @@ def alone(root: Path, activity: str) -> Iterator[None]:
         try:
             locks.enter_context(_lock(root, activity, PAUSE))
         except Timeout:
-            print(f"waiting for another process, which is {activity} in {root}", flush=True)
+            print(
+                f"waiting for another process, which is {activity} in {root}",
+                flush=True,
+            )
             locks.enter_context(_lock(root, activity, -1))
         yield
 

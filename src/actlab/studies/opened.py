@@ -31,9 +31,12 @@ def parts_of(config: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str,
 
     parts: dict[str, Any] = {}
     for part in (config.get("data"), model):
-        digests = sorted(sources[text] for text in contents.texts(part) if text in sources)
+        digests = sorted(
+            sources[text] for text in contents.texts(part) if text in sources
+        )
 
-        # The key changes with the code and the files, so that what they open is found again
+        # The key changes with the code and the files, so that what they open is found
+        # again
         text = canonical([part, digests])
         parts[hashlib.sha256(text.encode()).hexdigest()[:16]] = part
     return parts

@@ -34,8 +34,8 @@ from actlab.studies.schema import ProbePart
 from actlab.studies.spaces import Search, Space
 
 SEED = "seed_everything"
-# Runs in a study (benchmarks/large_studies.py) and in a stack. Larger stacks of 45 and 90 runs need
-# as much time per update and run as stacks of 15 (benchmarks/stacks.py).
+# Runs in a study (benchmarks/large_studies.py) and in a stack. Larger stacks of 45 and
+# 90 runs need as much time per update and run as stacks of 15 (benchmarks/stacks.py).
 MOST_RUNS, MAX_STACK = 10_000, 15
 _LONGEST = 100  # characters of the readable part of a run's id
 SMOKE_SUFFIX = "-smoke"  # of the name of a study that runs on samples
@@ -232,7 +232,8 @@ class Study:
     blocks: tuple[Block, ...]  # grids whose union is the study
     seeds: tuple[int, ...]  # of every grid point; with stages, those of the first
 
-    # Grid key whose values are compared, or `BLOCK`; by default the first that is not tuned
+    # Grid key whose values are compared, or `BLOCK`; by default the first that is not
+    # tuned
     compare: str = ""
     select: Selection = Selection()
     # In order; empty if the study runs as a whole; see `actlab.stages.opening`
@@ -241,20 +242,25 @@ class Study:
     keep: Keep = Keep()
 
     # Columns
-    table: tuple[dict[str, Any], ...] = ({"metric": "test/error", "at": "last", "percent": True},)
-    # Metric, ``at`` and condition of the column that answers the question; by default the first
-    # that is ranked
+    table: tuple[dict[str, Any], ...] = (
+        {"metric": "test/error", "at": "last", "percent": True},
+    )
+    # Metric, ``at`` and condition of the column that answers the question; by default
+    # the first that is ranked
     primary: dict[str, Any] = field(default_factory=dict)
-    # ``source`` and ``values``; each value has ``where`` (grid keys), ``metric``, ``at`` and
-    # ``value``
+    # ``source`` and ``values``; each value has ``where`` (grid keys), ``metric``,
+    # ``at`` and ``value``
     published: dict[str, Any] = field(default_factory=dict)
-    # Length of runs if the command line or a stage states another than the file, shorter or longer:
-    # ``25 epochs, not 250``
+    # Length of runs if the command line or a stage states another than the file,
+    # shorter or longer: ``25 epochs, not 250``
     other_length: str = ""
-    figures: tuple[dict[str, Any], ...] = ()  # of ``report``; see `actlab.reports.plots`
+    figures: tuple[
+        dict[str, Any], ...
+    ] = ()  # of ``report``; see `actlab.reports.plots`
     # Compared value to which costs and significance refer, or its full text
     reference: Any = "relu"
-    reference_given: bool = False  # explicitly; only the default may be missing in the grid
+    # Whether the user gave it; only the default may be missing in the grid.
+    reference_given: bool = False
     # Departures from the paper and hints for reading, printed below the table
     notes: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()  # of the runs in loggers
@@ -264,7 +270,8 @@ class Study:
     # Keys and arguments chosen at an end
     edges: Mapping[Point, tuple[str, ...]] = field(default_factory=dict)
     chosen_on: frozenset[int] = frozenset()  # seeds of the runs that selected settings
-    failed: Mapping[str, str] = field(default_factory=dict)  # why runs failed, by their ids
+    # Why runs failed, by their ids.
+    failed: Mapping[str, str] = field(default_factory=dict)
 
     # Of the command or call that planned the study
     added: tuple[Any, ...] = ()  # activations that the user added to the file's grid
@@ -284,12 +291,16 @@ class Study:
         if self.compare and self.compare not in candidates:
             hint = "Set 'compare' to a grid key that is not tuned."
             raise unknown("key to compare", self.compare, untuned, hint)
-        default = next((key for key in untuned if key != BLOCK), next(iter(candidates), ""))
+        default = next(
+            (key for key in untuned if key != BLOCK), next(iter(candidates), "")
+        )
         object.__setattr__(self, "compare", self.compare or default)
 
         # Grid values that texts name
         reference = with_import_paths(self.reference, self.compare)
-        object.__setattr__(self, "reference", named(reference, self._values(self.compare)))
+        object.__setattr__(
+            self, "reference", named(reference, self._values(self.compare))
+        )
         for part in ("published", "figures"):
             object.__setattr__(self, part, self._with_values(getattr(self, part)))
 
@@ -322,7 +333,9 @@ class Study:
         replaced: dict[str, Any] = {}
         for name, inner in part.items():
             if name in ("where", "fixed"):
-                replaced[name] = {k: named(value, self._values(k)) for k, value in inner.items()}
+                replaced[name] = {
+                    k: named(value, self._values(k)) for k, value in inner.items()
+                }
             else:
                 replaced[name] = self._with_values(inner)
         return replaced
@@ -339,7 +352,9 @@ class Study:
             return True
         for block in self.blocks:
             for key, values in block.grid.items():
-                if any(_uses_partial_data(block.config({key: value})) for value in values):
+                if any(
+                    _uses_partial_data(block.config({key: value})) for value in values
+                ):
                     return True
         return False
 
@@ -453,7 +468,10 @@ class Study:
 
         # The activation, parsed
         activation = get_dotted(config, ACTIVATION)
-        if activation and str(class_of(config.get("model"))) in identity.ACTLAB["model"]:
+        if (
+            activation
+            and str(class_of(config.get("model"))) in identity.ACTLAB["model"]
+        ):
             set_dotted(config, ACTIVATION, Spec.of(activation))
 
         # Files and code
@@ -463,7 +481,9 @@ class Study:
             if text not in code:
                 code[text] = contents.digests_of_code(text)
             digests |= code[text]
-        sources |= opened.sources_of(config, sources, self.opened_files, contents_by_text)
+        sources |= opened.sources_of(
+            config, sources, self.opened_files, contents_by_text
+        )
 
         # A run for each seed
         counted, slug = identity.counted(config, sources), self._slug(full_point)

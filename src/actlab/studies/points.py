@@ -36,7 +36,9 @@ class Point(Mapping[str, Any]):
         object.__setattr__(self, "text", canonical(self.settings))
 
     @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> Any:
+    def __get_pydantic_core_schema__(
+        cls, source: Any, handler: GetCoreSchemaHandler
+    ) -> Any:
         """Let pydantic read a point from the mapping that a file has."""
         return AfterValidator(cls).__get_pydantic_core_schema__(dict[str, Any], handler)
 
@@ -78,9 +80,13 @@ class Point(Mapping[str, Any]):
 
     def matches(self, where: Mapping[str, Any]) -> bool:
         """Return whether the point has all values of ``where``; see `actlab.config.values.same`."""
-        return all(key in self and same(self[key], value) for key, value in where.items())
+        return all(
+            key in self and same(self[key], value) for key, value in where.items()
+        )
 
-    def in_words(self, compare: str = "", text: Callable[[str, Any], str] | None = None) -> str:
+    def in_words(
+        self, compare: str = "", text: Callable[[str, Any], str] | None = None
+    ) -> str:
         """Return the point as text, with the compared value written without its key.
 
         ``text`` formats the value of a key so that values with equal labels can be distinguished.
@@ -113,7 +119,9 @@ def short_names(keys: Collection[str]) -> dict[str, str]:
 
     names = {}
     for key in keys:
-        names[key] = next((ending for ending in _endings(key) if numbers[ending] == 1), key)
+        names[key] = next(
+            (ending for ending in _endings(key) if numbers[ending] == 1), key
+        )
     return names
 
 

@@ -25,7 +25,9 @@ from actlab.studies.schema import ProbePart
 _FILE = re.compile(r"(?P<name>.+)-(?P<request>[0-9a-f]{16})(-[0-9a-f]{8})?\.parquet")
 
 
-def request_of(probe: ProbePart, keep: Keep, digests: ContentsByText | None = None) -> list[Any]:
+def request_of(
+    probe: ProbePart, keep: Keep, digests: ContentsByText | None = None
+) -> list[Any]:
     """Return the request: class, arguments, checkpoints, and digests of files outside actlab.
 
     Digests in ``digests`` are not computed again; new ones are added to it.
@@ -52,7 +54,9 @@ def digest_of(request: Sequence[Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def file_of(folder: Path, name: str, request: Sequence[Any], version: Sequence[Any] = ()) -> Path:
+def file_of(
+    folder: Path, name: str, request: Sequence[Any], version: Sequence[Any] = ()
+) -> Path:
     """Return the path of the answer to a request; ``version`` is empty if the class has none."""
     stem = f"{name}-{digest_of(request)[:16]}"
     if version:
@@ -75,7 +79,9 @@ def found_in(folder: Path) -> dict[str, tuple[str, Path]]:
     return answered
 
 
-def answers(folder: Path, name: str, request: Sequence[Any], version: Sequence[Any]) -> bool:
+def answers(
+    folder: Path, name: str, request: Sequence[Any], version: Sequence[Any]
+) -> bool:
     """Return whether a run's folder has the undamaged answer to a request; see `file_of`."""
     file = file_of(folder, name, request, version)
     if not file.exists():

@@ -12,7 +12,14 @@ from actlab.config.class_paths import class_of
 from actlab.config.labels import in_full, label
 from actlab.config.paths import get_dotted, is_activation, set_dotted
 from actlab.config.text import SAMPLE
-from actlab.config.values import as_list, located, named, plain_activation, same, value_key
+from actlab.config.values import (
+    as_list,
+    located,
+    named,
+    plain_activation,
+    same,
+    value_key,
+)
 from actlab.errors import ActlabError
 from actlab.errors.messages import unknown
 from actlab.storage.mappings import read_mapping, read_word
@@ -31,15 +38,28 @@ SMOKE = {
     "trainer.check_val_every_n_epoch": 1,
 }
 # For help texts
-ACTIVATION_FORMS = "a name, package.module:Name, ./file.py:Name, '{name: elu, alpha: 0.5}'"
+ACTIVATION_FORMS = (
+    "a name, package.module:Name, ./file.py:Name, '{name: elu, alpha: 0.5}'"
+)
 # Trainer arguments that the run folder provides; they are removed from the base config.
-_PROVIDED = ("logger", "default_root_dir", "enable_progress_bar", "enable_model_summary")
+_PROVIDED = (
+    "logger",
+    "default_root_dir",
+    "enable_progress_bar",
+    "enable_model_summary",
+)
 _CHECKPOINT = "ModelCheckpoint"
-# The exact and the approximate form of GELU in papers: if a grid lacks the reference, the other
-# form is the reference, with a note.
+# The exact and the approximate form of GELU in papers: if a grid lacks the reference,
+# the other form is the reference, with a note.
 OTHER_FORMS = {
-    "gelu": ("gelu_tanh", "Reference: gelu_tanh, GELU's tanh form, because the grid lacks gelu."),
-    "gelu_tanh": ("gelu", "Reference: gelu, the exact GELU, because the grid lacks gelu_tanh."),
+    "gelu": (
+        "gelu_tanh",
+        "Reference: gelu_tanh, GELU's tanh form, because the grid lacks gelu.",
+    ),
+    "gelu_tanh": (
+        "gelu",
+        "Reference: gelu, the exact GELU, because the grid lacks gelu_tanh.",
+    ),
 }
 
 
@@ -89,7 +109,9 @@ def load(
         file_checks.check_samples(file, path, file_blocks, changes)
     keys = _keys(blocks)
     if added and not any(map(is_activation, keys)):
-        message = f"{path} compares no activations, because no grid key ends in 'activation'"
+        message = (
+            f"{path} compares no activations, because no grid key ends in 'activation'"
+        )
         raise ActlabError(f"{message}. Remove the added activations.")
 
     # Searched keys are tuned, too, although no grid has them
@@ -150,8 +172,12 @@ def _stages(
     """Return the stages of a study, without settings of keys that are changed for all stages."""
     stages = []
     for part in file.stages:
-        settings = {key: value for key, value in part.set.items() if key not in changed_keys}
-        stages.append(Stage(part.name, seeds[part.name], settings, searches.get(part.name)))
+        settings = {
+            key: value for key, value in part.set.items() if key not in changed_keys
+        }
+        stages.append(
+            Stage(part.name, seeds[part.name], settings, searches.get(part.name))
+        )
     return tuple(stages)
 
 
@@ -163,7 +189,9 @@ def _keys(blocks: Iterable[Block]) -> list[str]:
     return [*keys]
 
 
-def overridden(file: schema.File, path: Path, overrides: Iterable[str]) -> tuple[schema.File, str]:
+def overridden(
+    file: schema.File, path: Path, overrides: Iterable[str]
+) -> tuple[schema.File, str]:
     """Return a study file with the values of ``--set`` in its grid, also for its smoke runs.
 
     The file has one grid. The text says how they change the length of runs; see `other_length`.
@@ -187,7 +215,10 @@ def overridden(file: schema.File, path: Path, overrides: Iterable[str]) -> tuple
 
 def _title(study: Study, file_blocks: Iterable[Block]) -> str:
     """Return the title of a study, with what it compares if that is not all that its file does."""
-    labels = {value_key(value): label(value) for value in _compared(study.blocks, study.compare)}
+    labels = {
+        value_key(value): label(value)
+        for value in _compared(study.blocks, study.compare)
+    }
     for value in _compared(file_blocks, study.compare):
         if value_key(value) not in labels:
             return f"{study.title} (compared: {', '.join(labels.values())})"
@@ -258,10 +289,14 @@ def _takes_text(key: str, blocks: Sequence[Block], changes: Mapping[str, Any]) -
 
 def _selection(file: schema.File, path: Path, keys: Collection[str]) -> Selection:
     stated = file.select
-    select = Selection(tuple(as_list(stated.tune)), stated.metric, stated.mode or "", stated.at)
+    select = Selection(
+        tuple(as_list(stated.tune)), stated.metric, stated.mode or "", stated.at
+    )
     for key in select.tune:
         if key not in keys:
-            raise unknown("tuned key", key, keys, f"Set 'select: tune' in {path} to grid keys.")
+            raise unknown(
+                "tuned key", key, keys, f"Set 'select: tune' in {path} to grid keys."
+            )
     return select
 
 
@@ -288,11 +323,15 @@ def _blocks(file: schema.File, path: Path, smoke: Mapping[str, Any]) -> list[Blo
         if not has_sample and SAMPLE not in file.smoke:
             brief.pop(SAMPLE, None)
         settings = {**block.settings, **brief}
-        blocks.append(replace(block, grid=_changed_grid(grid, brief), settings=settings))
+        blocks.append(
+            replace(block, grid=_changed_grid(grid, brief), settings=settings)
+        )
     return blocks
 
 
-def _changed_grid(grid: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def _changed_grid(
+    grid: Mapping[str, Any], changes: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return a grid with the values of some keys replaced."""
     changed = dict(grid)
     for key in changes.keys() & grid.keys():
@@ -376,13 +415,17 @@ def _search(stage: schema.StagePart, blocks: Sequence[Block], smoke: bool) -> Se
         if isinstance(value, Mapping):
             searched = named(name, activations)
             if not any(map(partial(same, searched), activations)):
-                raise unknown("activation to search", name, [*map(in_full, activations)])
+                raise unknown(
+                    "activation to search", name, [*map(in_full, activations)]
+                )
             arguments = {key: parse_space(key, text) for key, text in value.items()}
             spaces_of_activations[value_key(searched)] = arguments
             continue
 
         # A config key
-        if "." not in name or any(name == key or name.startswith(f"{key}.") for key in keys):
+        if "." not in name or any(
+            name == key or name.startswith(f"{key}.") for key in keys
+        ):
             raise ActlabError(
                 "search: expected a dotted config key that is not in the grid, or an activation of "
                 f"the grid with its arguments, such as {{alpha: 0.1..3}}, got {name!r}."
@@ -402,7 +445,9 @@ def _keep(file: schema.File, select: Selection, path: Path) -> Keep:
 
     epochs = sorted({at for at in checkpoints if isinstance(at, int)})
     if epochs and epochs[0] < 0:
-        raise ActlabError(f"checkpoints in {path}: expected epochs from 0, got {epochs[0]}.")
+        raise ActlabError(
+            f"checkpoints in {path}: expected epochs from 0, got {epochs[0]}."
+        )
     best = select.metric if "best" in checkpoints else None
     return Keep(best, select.mode, tuple(epochs))
 

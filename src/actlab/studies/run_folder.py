@@ -52,7 +52,8 @@ class RunFolder:
     def __init__(self, root: Path, run: Run) -> None:
         self.run = run
         self.path = root / run.id
-        self.checkpoint = self.checkpoint_at("last")  # from which an unfinished run resumes
+        # The checkpoint from which an unfinished run resumes.
+        self.checkpoint = self.checkpoint_at("last")
         self.metrics = self.path / "metrics.parquet"  # all rows of a finished run
         self.failure_file = self.path / "failed.json"  # the error of the last attempt
         self._result = self.path / RESULT

@@ -10,7 +10,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    ValidationError,
+)
 
 from actlab.config.class_paths import import_path
 from actlab.config.values import as_list
@@ -22,7 +29,9 @@ NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"
 # mean, mean 5-50, below 0.1
 Over = Annotated[str, Field(pattern=r"^(mean( \d+-\d+)?|below \d+(\.\d+)?)$")]
 Where = Annotated[str, Field(pattern=r"^best \S+$")]  # best val/error
-At = int | FiniteFloat | Literal["last", "best", "best_epoch", "selected"] | Over | Where
+At = (
+    int | FiniteFloat | Literal["last", "best", "best_epoch", "selected"] | Over | Where
+)
 Place = int | Literal["last", "best"]
 Mode = Annotated[
     Literal["min", "max"] | None,
@@ -52,7 +61,9 @@ class Part(BaseModel):
 class Select(Part):
     """The rule that selects the values of tuned keys."""
 
-    tune: list[str] | str = Field(default=[], description="grid keys to select rather than compare")
+    tune: list[str] | str = Field(
+        default=[], description="grid keys to select rather than compare"
+    )
     metric: str = Field(default="val/loss", description="a validation metric")
     at: Literal["best", "last"] = Field(
         default="best",
@@ -66,7 +77,8 @@ class BlockPart(Part):
 
     grid: dict[str, Any] = Field(description="dotted config key → values")
     base: str | None = Field(
-        default=None, description="the config of the block's runs; default: the study's config"
+        default=None,
+        description="the config of the block's runs; default: the study's config",
     )
     set: dict[str, Any] = Field(
         default={},
@@ -100,7 +112,10 @@ class StagePart(Part):
     )
     # Only with a search
     trials: int = Field(
-        default=20, ge=1, le=10_000, description="settings that the search tries at each grid point"
+        default=20,
+        ge=1,
+        le=10_000,
+        description="settings that the search tries at each grid point",
     )
     as_given: bool = Field(
         default=False,
@@ -113,9 +128,12 @@ class ProbePart(Part):
     """An evaluation of checkpoints after training."""
 
     name: str = Field(
-        pattern=NAME, description="first part of the names of its metrics, and name of its files"
+        pattern=NAME,
+        description="first part of the names of its metrics, and name of its files",
     )
-    class_path: Annotated[str, AfterValidator(lambda path: import_path(path) or path)] = Field(
+    class_path: Annotated[
+        str, AfterValidator(lambda path: import_path(path) or path)
+    ] = Field(
         description="import path of the class: `actlab.probes.InputNoise`, or your own"
     )
     init_args: dict[str, Any] = Field(default={}, description="arguments of the class")
@@ -140,7 +158,9 @@ class ColumnPart(Part):
     condition: str = Field(default="", description="such as noise=0.5")
     percent: bool = Field(default=False, description="print the value times 100")
     mode: Mode = None
-    ranked: bool = Field(default=True, description="false: the column does not rank activations")
+    ranked: bool = Field(
+        default=True, description="false: the column does not rank activations"
+    )
 
     # What verdicts need
     chance: FiniteFloat | int | None = Field(
@@ -176,7 +196,9 @@ class Value(Part):
 
     # Whose value it is, and what was measured
     where: dict[str, Any] = Field(default={}, description="grid keys and values")
-    metric: str = Field(description="metric of the column beside which the value is printed")
+    metric: str = Field(
+        description="metric of the column beside which the value is printed"
+    )
     at: At = Field(default="last", description="`at` of that column")
     condition: str = Field(default="", description="`condition` of that column")
     value: FiniteFloat | int = Field(
@@ -201,9 +223,12 @@ class Curves(Part):
         description="CSV file with the columns `panel`, `act`, `curve`, `epoch`, `value`"
     )
     names: dict[str, str] = Field(
-        default={}, description="our value of `lines` → value of the file's column `act`"
+        default={},
+        description="our value of `lines` → value of the file's column `act`",
     )
-    stretch: FiniteFloat = Field(default=1.0, gt=0, description="our epochs per published epoch")
+    stretch: FiniteFloat = Field(
+        default=1.0, gt=0, description="our epochs per published epoch"
+    )
 
 
 class Drawn(Part):
@@ -213,7 +238,9 @@ class Drawn(Part):
     y: dict[str, str | None] | None = Field(
         default=None, description="metric → its published curve, or null"
     )
-    x: str = Field(default="epoch", description="epoch, or a key of the metrics' conditions")
+    x: str = Field(
+        default="epoch", description="epoch, or a key of the metrics' conditions"
+    )
     xlabel: str | None = Field(default=None, description="label of the x axis")
     at: At = Field(default="last", description="where values over a condition are read")
     condition: str = Field(
@@ -234,10 +261,14 @@ class PanelPart(Drawn):
         default={}, description="grid keys and values: draw only these grid points"
     )
     ylim: list[FiniteFloat | int] | None = Field(
-        default=None, min_length=2, max_length=2, description="lower and upper end of the y axis"
+        default=None,
+        min_length=2,
+        max_length=2,
+        description="lower and upper end of the y axis",
     )
     published: str | None = Field(
-        default=None, description="value of the column `panel` in the file of published curves"
+        default=None,
+        description="value of the column `panel` in the file of published curves",
     )
 
 
@@ -245,12 +276,15 @@ class Figure(Drawn):
     """A figure of ``study report``."""
 
     name: str = Field(default="curves", pattern=NAME, description="name of the files")
-    lines: str | None = Field(default=None, description="a grid key: a line for each of its values")
+    lines: str | None = Field(
+        default=None, description="a grid key: a line for each of its values"
+    )
     fixed: dict[str, Any] = Field(
         default={}, description="tuned values to draw instead of the selected values"
     )
     panels: list[PanelPart] = Field(
-        default=[], description="the panels; default: one panel with the figure's own keys"
+        default=[],
+        description="the panels; default: one panel with the figure's own keys",
     )
     published: Curves | None = Field(
         default=None, description="published curves to draw below ours"
@@ -261,16 +295,23 @@ class Figure(Drawn):
 class File(Part):
     """A study: its runs, the selection of their settings, and its tables and figures."""
 
-    title: str | None = Field(default=None, description="one line for tables and figures")
-    tags: list[str] = Field(default=[], description="tags of the runs in loggers: paper, dataset")
+    title: str | None = Field(
+        default=None, description="one line for tables and figures"
+    )
+    tags: list[str] = Field(
+        default=[], description="tags of the runs in loggers: paper, dataset"
+    )
     base: str | None = Field(
         default=None, description="the config of every run: a path, or a config's name"
     )
 
     # Which runs there are
-    set: dict[str, Any] = Field(default={}, description="dotted config keys set in every run")
+    set: dict[str, Any] = Field(
+        default={}, description="dotted config keys set in every run"
+    )
     grid: dict[str, Any] | list[dict[str, Any]] | None = Field(
-        default=None, description="dotted config key → values: a run for each combination and seed"
+        default=None,
+        description="dotted config key → values: a run for each combination and seed",
     )
     blocks: list[BlockPart] | None = Field(
         default=None,
@@ -285,7 +326,8 @@ class File(Part):
         description="the grid key that is compared, or block; default: the first key not tuned",
     )
     select: Select = Field(
-        default=Select(), description="which grid keys are tuned rather than compared, and by what"
+        default=Select(),
+        description="which grid keys are tuned rather than compared, and by what",
     )
     stages: list[StagePart] = Field(
         default=[],
@@ -302,7 +344,8 @@ class File(Part):
 
     # What tables and figures show
     table: list[ColumnPart] = Field(
-        default=[ColumnPart(metric="test/error", percent=True)], description="columns of the table"
+        default=[ColumnPart(metric="test/error", percent=True)],
+        description="columns of the table",
     )
     primary: Primary | None = Field(
         default=None,
@@ -312,14 +355,21 @@ class File(Part):
     published: Published = Field(
         default=Published(), description="values of a paper, printed beside ours"
     )
-    figures: list[Figure] = Field(default=[], description="figures of `actlab study report`")
-    reference: str | None = Field(
-        default=None, description="the compared value that the others are tested against"
+    figures: list[Figure] = Field(
+        default=[], description="figures of `actlab study report`"
     )
-    notes: list[str] = Field(default=[], description="sentences printed below the table")
+    reference: str | None = Field(
+        default=None,
+        description="the compared value that the others are tested against",
+    )
+    notes: list[str] = Field(
+        default=[], description="sentences printed below the table"
+    )
 
     # How it is tried
-    smoke: dict[str, Any] = Field(default={}, description="dotted config keys set by --smoke")
+    smoke: dict[str, Any] = Field(
+        default={}, description="dotted config keys set by --smoke"
+    )
 
 
 def checked(values: Mapping[str, Any], path: Path) -> File:

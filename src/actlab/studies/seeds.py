@@ -14,7 +14,9 @@ MOST_SEEDS = 10_000
 SMOKE_SEEDS = 2
 
 
-def of_stages(seeds: Any, stated: Mapping[str, Any], changes: Any) -> dict[str, tuple[int, ...]]:
+def of_stages(
+    seeds: Any, stated: Mapping[str, Any], changes: Any
+) -> dict[str, tuple[int, ...]]:
     """Return the seeds of every stage of a study; no two stages share a seed.
 
     Args:
@@ -94,7 +96,9 @@ def _check_disjoint(stages: Mapping[str, Sequence[int]]) -> None:
             continue
 
         # Suggest the seeds above all others
-        highest = max(max(seeds) for name, seeds in stages.items() if name != later_stage)
+        highest = max(
+            max(seeds) for name, seeds in stages.items() if name != later_stage
+        )
         free = f"{highest + 1}-{highest + len(stages[later_stage])}"
         raise ActlabError(
             f"stages {stage} and {later_stage} both have seed {shared[0]}. Change the seeds of "

@@ -16,8 +16,10 @@ from actlab.storage.mappings import parse
 from actlab.studies.points import Point
 
 _RANGE = re.compile(r"\s*(?P<low>[^\s\[{].*?)\.\.(?P<high>.+?)\s*")
-_MOST = 10**15  # size of the ends of a range: exact in float64, and no difference of two overflows
-NEAR = 0.02  # share of a range on its scale; a value as near to an end counts as the end
+# Size of the ends of a range: exact in float64, and no difference of two overflows.
+_MOST = 10**15
+# Share of a range on its scale; a value as near to an end counts as the end.
+NEAR = 0.02
 SCRAMBLING = 0  # seed of the Sobol sequences of all searches
 FORMS = "KEY=LOW..HIGH, such as slope=0.1..3, or KEY=[a, b, c]"
 
@@ -221,7 +223,9 @@ def _range(text: str, low_text: str, high_text: str) -> Range:
 
 def _choices(text: str, values: Any) -> Choices:
     if not isinstance(values, list) or len(values) < 2:
-        raise ActlabError(f"search: expected {FORMS}, with two or more values, got {text!r}.")
+        raise ActlabError(
+            f"search: expected {FORMS}, with two or more values, got {text!r}."
+        )
 
     # Finite numbers, booleans, words or null
     for item in values:

@@ -19,7 +19,8 @@ from typing_extensions import TypedDict
 from actlab.storage.files import DamagedError
 from actlab.storage.json_files import read_json, write_json
 
-# Not the names that earlier versions used, whose checkpoints have the digits of other stacks.
+# Not the names that earlier versions used, whose checkpoints have the digits of other
+# stacks.
 FOLDER, FILE, CHECKPOINT = "stacks", "members.json", "stack.ckpt"
 
 

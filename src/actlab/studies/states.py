@@ -7,7 +7,12 @@ from typing import Final, NamedTuple
 WAITING, STARTED, FAILED, DAMAGED = "waiting", "started", "failed", "damaged"
 FINISHED: Final = "finished"
 DIVERGED: Final = "diverged"
-OVER = (FINISHED, DIVERGED, DAMAGED)  # states that the next start of the study leaves as they are
+# States that the next start of the study leaves as they are.
+OVER = (
+    FINISHED,
+    DIVERGED,
+    DAMAGED,
+)
 
 
 class State(NamedTuple):

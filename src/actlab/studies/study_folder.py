@@ -57,7 +57,9 @@ class StudyFolder:
     @property
     def costs(self) -> list[Cost]:
         """The entries of ``cost.json`` whose runs still exist; empty without the file."""
-        entries = self.stored(COSTS, list[Cost], "delete it; the next run measures the costs again")
+        entries = self.stored(
+            COSTS, list[Cost], "delete it; the next run measures the costs again"
+        )
         # A damaged name may be longer than a path
         names = {folder.name for folder in self.path.glob("[!.]*/")}
         return [entry for entry in entries if entry["run"] in names]

@@ -104,7 +104,8 @@ class Task(Training, ABC):
     derived: ClassVar[Mapping[str, Derived]] = {}
     # Order to which updates differentiate activations, if the task overrides `measure`
     derivatives: ClassVar[int] = 3
-    # Whether the samples of an evaluation are independent: its means then have a `sampling_error`
+    # Whether the samples of an evaluation are independent: its means then have a
+    # `sampling_error`
     independent = True
     # Whether a study stores the loss of each sample of the last evaluations
     keeps_losses = False
@@ -157,7 +158,8 @@ class Task(Training, ABC):
             raise unknown("training metric", min(invalid), allowed)
         building.check_builders(network, optimizer=optimizer, scheduler=scheduler)
 
-        # Build the network. Its activation modules are listed in the order of their construction.
+        # Build the network. Its activation modules are listed in the order of their
+        # construction.
         self.stream = streams.Stream(self.seed)
         self.activations: list[nn.Module] = []
         self.network = self._built(activation, network, num_outputs, input_shape)
@@ -178,12 +180,20 @@ class Task(Training, ABC):
         self._checked = False
 
     def _built(
-        self, activation: Any, network: NetworkFactory, num_outputs: int, input_shape: Sequence[int]
+        self,
+        activation: Any,
+        network: NetworkFactory,
+        num_outputs: int,
+        input_shape: Sequence[int],
     ) -> nn.Module:
         """Return the network, with the weights of the task's seed; list its activations."""
         # Build the network with random numbers of its own.
         generators = own_generators(hashing.seed_for(self.seed, "init"))
-        with generators, weights_of_run(self.seed, self.activations), third_party.calling():
+        with (
+            generators,
+            weights_of_run(self.seed, self.activations),
+            third_party.calling(),
+        ):
             act: ActivationFactory = activations.factory(activation)
             if self.sees_network:
                 act = differentiable(act)
@@ -200,7 +210,9 @@ class Task(Training, ABC):
             SeedGlobal(self.stream, site).attach(module)
 
         # Find out whether training may differ from evaluation.
-        changing_parts = [part for part in built.modules() if isinstance(part, MODE_DEPENDENT)]
+        changing_parts = [
+            part for part in built.modules() if isinstance(part, MODE_DEPENDENT)
+        ]
         self.differs = bool(drawing_parts or changing_parts) or not self.measures_all
         return built
 
@@ -250,7 +262,11 @@ class Task(Training, ABC):
         """The activation modules of the network, by module name."""
         # A module may have several names; this finds the first in the network's order
         ids = {id(activation) for activation in self.activations}
-        return {name: module for name, module in self.network.named_modules() if id(module) in ids}
+        return {
+            name: module
+            for name, module in self.network.named_modules()
+            if id(module) in ids
+        }
 
     def layers_of(self, r: int) -> list[nn.Module]:
         """Return the activation modules in the order of the network.
@@ -285,7 +301,9 @@ class Task(Training, ABC):
         """
         raise NotImplementedError
 
-    def measure(self, network: Callable[..., Tensor], batch: Batch) -> dict[str, Quantity]:
+    def measure(
+        self, network: Callable[..., Tensor], batch: Batch
+    ) -> dict[str, Quantity]:
         """Return the `quantities` of a batch ``(B, *)``.
 
         Override it for a loss that sees the network. Such a loss calls the network, which maps
@@ -309,7 +327,9 @@ class Task(Training, ABC):
     @property
     def measures_all(self) -> bool:
         """Whether one call measures all runs of a stack; see `actlab.tasks.takes_run_axis`."""
-        method: Callable[..., Any] = self.measure if self.sees_network else self.quantities
+        method: Callable[..., Any] = (
+            self.measure if self.sees_network else self.quantities
+        )
         return getattr(method, "takes_run_axis", False)
 
     def reported(self, means: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -377,7 +397,8 @@ class Task(Training, ABC):
     def setup(self, stage: str) -> None:
         """Check that the network can be trained with the Trainer's settings."""
         building.check_devices(self.trainer, self.network)
-        self.config = self.record  # now: the user may edit code that it names during training
+        # Now: the user may edit code that it names during training.
+        self.config = self.record
         super().setup(stage)
 
     @property
@@ -417,7 +438,10 @@ class Task(Training, ABC):
         super().record_update(loss, measured, batch_idx)
 
         # Check that the optimiser has all trainable parameters.
-        if not self._checked and type(self).configure_optimizers is Training.configure_optimizers:
+        if (
+            not self._checked
+            and type(self).configure_optimizers is Training.configure_optimizers
+        ):
             building.check_learning(loss, self)
         self._checked = True
 
@@ -427,14 +451,18 @@ class Task(Training, ABC):
             mean: Any = trainer.strategy.reduce(loss.detach().clone(), reduce_op="mean")
             metrics = {STEP_LOSS: float(mean)}
             for logger in trainer.loggers:
-                logger.log_metrics({**metrics, "epoch": self.current_epoch}, step=self.global_step)
+                logger.log_metrics(
+                    {**metrics, "epoch": self.current_epoch}, step=self.global_step
+                )
             trainer.progress_bar_metrics.update(metrics)
 
     def penalty(self) -> Tensor | float:
         """Return ½·decay·Σw² over the weights that ``l2`` decays."""
         return optim.penalty(self.trainer.optimizers[0])
 
-    def predict_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> Tensor:
+    def predict_step(
+        self, batch: Batch, batch_idx: int, dataloader_idx: int = 0
+    ) -> Tensor:
         """Return the network's output for a batch."""
         with third_party.calling():
             inputs = self.inputs(as_batch(batch))
@@ -484,5 +512,12 @@ class Task(Training, ABC):
                 fit.
         """
         return restored(  # type: ignore[no-any-return]
-            cls, checkpoint_path, map_location, hparams_file, strict, weights_only, trust, kwargs
+            cls,
+            checkpoint_path,
+            map_location,
+            hparams_file,
+            strict,
+            weights_only,
+            trust,
+            kwargs,
         )

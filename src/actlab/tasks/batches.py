@@ -38,7 +38,9 @@ def as_batch(batch: Any) -> Any:
 def targets_of(batch: Any) -> Tensor:
     """Return the second tensor of a batch."""
     if len(batch) < 2:
-        raise RunError("the batch has no targets. Return (inputs, targets) from the dataset.")
+        raise RunError(
+            "the batch has no targets. Return (inputs, targets) from the dataset."
+        )
     targets: Tensor = batch[1]
     return targets
 

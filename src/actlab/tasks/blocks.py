@@ -53,7 +53,11 @@ _OF_UPDATES = (
     "on_after_backward",
     "on_before_optimizer_step",
 )
-_OF_TRANSFER = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
+_OF_TRANSFER = (
+    "on_before_batch_transfer",
+    "transfer_batch_to_device",
+    "on_after_batch_transfer",
+)
 _OF_MODULES = (
     *_OF_UPDATES,
     "training_step",
@@ -66,7 +70,8 @@ _OF_MODULES = (
     *_OF_TRANSFER,
 )
 _PRECISIONS = (Precision, DoublePrecision, HalfPrecision, MixedPrecision)
-# They compute nothing before their closure, within which the other updates of a block are made.
+# They compute nothing before their closure, within which the other updates of a block
+# are made.
 _OPTIMIZERS = (
     Adam,
     AdamW,
@@ -128,7 +133,9 @@ def _most_for(callback: Any) -> int:
     updates works with any.
     """
     if isinstance(callback, ModelCheckpoint):
-        single = callback._every_n_train_steps or callback._train_time_interval is not None
+        single = (
+            callback._every_n_train_steps or callback._train_time_interval is not None
+        )
         return 1 if single else MOST_REPLAYED
     hooks = [hook for hook in _OF_UPDATES if is_overridden(hook, callback)]
     allowed = getattr(callback, "blocks", not hooks)
@@ -175,7 +182,8 @@ class Blocks:
         self.replay = Replay()
         self.updates = 0
         self._began = time.perf_counter()
-        self._seconds = LONGEST  # of an update of the last block; the first block has one update
+        # Seconds of an update of the last block; the first block has one update.
+        self._seconds = LONGEST
 
     def begin(self, module: Any) -> Callable[[int], int] | None:
         """Begin an epoch; return a function from the first batch of a block to its end.
@@ -202,7 +210,11 @@ class Blocks:
         updates = max(1, min(int(LONGEST / self._seconds), most))
         if trainer.max_steps >= 0:
             updates = min(updates, trainer.max_steps - trainer.global_step)
-        ends = first + updates, trainer.num_training_batches, _next_validation(trainer, first)
+        ends = (
+            first + updates,
+            trainer.num_training_batches,
+            _next_validation(trainer, first),
+        )
         return int(min(ends))
 
     def train(self, module: Any, block: Any, first: int) -> Tensor:
@@ -231,9 +243,14 @@ class Blocks:
         try:
             for number, batch in enumerate(block, first):
                 batch = _placed(as_batch(batch), module)
-                if number < last and self.undrawn and self._replayed(module, batch, number):
+                if (
+                    number < last
+                    and self.undrawn
+                    and self._replayed(module, batch, number)
+                ):
                     continue
-                # If gathering a batch draws, nothing can be said of the updates: all are seeded.
+                # If gathering a batch draws, nothing can be said of the updates: all
+                # are seeded.
                 is_looked_at = may_know and number == first
                 if is_looked_at and before.same(Generators.now()):
                     self.drew = []
@@ -243,7 +260,8 @@ class Blocks:
                     self.drew = None
                 if number < last:
                     signals.check()
-                    # The graph of a loss that lives keeps nodes that name the stream of its update.
+                    # The graph of a loss that lives keeps nodes that name the stream of
+                    # its update.
                     with outside_autocast(trainer):
                         _differentiate(module, loss)
                         loss = loss.detach()
@@ -269,7 +287,11 @@ class Blocks:
         replay = self.replay
         if replay.reason:
             return replay.reason
-        if module.device.type not in PROGRAMS or replay.replayed or self.updates < PATIENCE:
+        if (
+            module.device.type not in PROGRAMS
+            or replay.replayed
+            or self.updates < PATIENCE
+        ):
             return ""
         if replay.changed:
             return f"{replay.changed} changes at each update"
@@ -317,7 +339,9 @@ class Blocks:
 def _placed(batch: Any, module: pl.LightningModule) -> Any:
     batch = module.trainer.precision_plugin.convert_input(batch)
     device = module.device
-    if isinstance(batch, tuple) and all(getattr(part, "device", None) == device for part in batch):
+    if isinstance(batch, tuple) and all(
+        getattr(part, "device", None) == device for part in batch
+    ):
         return batch
     return module.trainer.strategy.batch_to_device(batch)
 
@@ -326,7 +350,9 @@ def _differentiate(module: Any, loss: Tensor) -> None:
     """Set the gradients of an update as Lightning does after a training step."""
     trainer = module.trainer
     optimizer = trainer.optimizers[0]
-    for parameter in _parameters(module):  # torch's own `zero_grad` takes eight times as long
+    for parameter in _parameters(
+        module
+    ):  # torch's own `zero_grad` takes eight times as long
         parameter.grad = None
     loss.backward()  # type: ignore[no-untyped-call]
     module.on_before_optimizer_step(optimizer)

@@ -78,11 +78,15 @@ def checked_optimizer(task: Any, groups: Any) -> Optimizer:
     # Values must be finite, and set once.
     for name, value in optimizer.defaults.items():
         if isinstance(value, float) and not math.isfinite(value):
-            raise ActlabError(f"model.optimizer.{name}: expected a finite number, got {value}")
+            raise ActlabError(
+                f"model.optimizer.{name}: expected a finite number, got {value}"
+            )
     if task.l2 is not None:
         _check_decay(optimizer, task.l2)
     if task.scheduler is not None and "lr" in task.schedules:
-        raise ActlabError("both 'scheduler' and 'schedules: lr' are set. Remove one of them.")
+        raise ActlabError(
+            "both 'scheduler' and 'schedules: lr' are set. Remove one of them."
+        )
     return optimizer
 
 
@@ -96,7 +100,9 @@ def fuse(optimizers: Sequence[Optimizer], device: torch.device) -> None:
     for optimizer in optimizers:
         if type(optimizer) not in _FUSED:
             continue
-        states_form = any(optimizer.defaults[name] is not None for name in ("fused", "foreach"))
+        states_form = any(
+            optimizer.defaults[name] is not None for name in ("fused", "foreach")
+        )
         if states_form or optimizer.param_groups[0]["fused"] is fused:
             continue
 
@@ -106,7 +112,9 @@ def fuse(optimizers: Sequence[Optimizer], device: torch.device) -> None:
         # The kernel reads the number of steps on the device, other forms on the CPU.
         for parameter, state in optimizer.state.items():
             if "step" in state:
-                state["step"] = state["step"].float().to(parameter.device if fused else "cpu")
+                state["step"] = (
+                    state["step"].float().to(parameter.device if fused else "cpu")
+                )
 
 
 def is_penalty(task: Any) -> bool:
@@ -176,7 +184,10 @@ def total(task: pl.LightningModule, by: By) -> int:
 
 def check_devices(trainer: pl.Trainer, network: nn.Module) -> None:
     """Reject batch norm over parts of a batch: results would depend on the number of devices."""
-    if trainer.world_size == 1 or getattr(trainer.strategy, "_layer_sync", None) is not None:
+    if (
+        trainer.world_size == 1
+        or getattr(trainer.strategy, "_layer_sync", None) is not None
+    ):
         return
     if any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in network.modules()):
         raise ActlabError(
@@ -256,7 +267,9 @@ def check_learning(loss: Tensor, task: pl.LightningModule) -> None:
         raise ActlabError(f"the network {fault}")
 
 
-def fault_of_learning(loss: Tensor, optimised: Collection[int], module: nn.Module) -> str | None:
+def fault_of_learning(
+    loss: Tensor, optimised: Collection[int], module: nn.Module
+) -> str | None:
     """Return a message for a leaf of a loss's graph that no optimiser has, or None.
 
     Tensors that are not parameters and that the module does not hold are no fault, such as inputs
@@ -339,7 +352,8 @@ def recorded(
         return tensor.to(least) if is_low else tensor
 
     def activation(width: int | None = None) -> nn.Module:
-        # The number of a module decides, so one more layer before it changes nothing else
+        # The number of a module decides, so one more layer before it changes nothing
+        # else
         with own_generators(hashing.seed_for(seed, "unit", len(activations))):
             module: nn.Module = factory(width)._apply(raised)  # type: ignore[no-untyped-call]
         activations.append(module)

@@ -39,7 +39,8 @@ class ClassificationTask(Task):
 
     metric_names: tuple[str, ...] = ("loss", "error", "accuracy")
     prediction = "probability"  # what `predict_step` returns
-    # The label without weight. This class has none; torch's -100 would hide an invalid label.
+    # The label without weight. This class has none; torch's -100 would hide an invalid
+    # label.
     padding = torch.iinfo(torch.int64).min
     default_network: ClassVar[type[nn.Module]] = MLP
 
@@ -161,7 +162,9 @@ class ClassificationTask(Task):
         log_probabilities = at_least_float(output).log_softmax(-1)
         return log_probabilities, targets_of(batch)
 
-    def predict_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> Tensor:
+    def predict_step(
+        self, batch: Batch, batch_idx: int, dataloader_idx: int = 0
+    ) -> Tensor:
         """Return class probabilities ``(B, K)``."""
         # Probabilities add up to 1 and can be read without the other classes
         logits = super().predict_step(batch, batch_idx, dataloader_idx)

@@ -43,13 +43,21 @@ class CompleteCheckpoint(Callback):
         self._built: dict[str, str] = {}
 
     def on_save_checkpoint(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        checkpoint: dict[str, Any],
     ) -> None:
         """Name the parameters without a state, such as parameters that have had no gradient."""
-        checkpoint[STATELESS] = [_stateless(state) for state in checkpoint.get(OPTIMIZERS, ())]
+        checkpoint[STATELESS] = [
+            _stateless(state) for state in checkpoint.get(OPTIMIZERS, ())
+        ]
 
     def on_load_checkpoint(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: Mapping[str, Any]
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        checkpoint: Mapping[str, Any],
     ) -> None:
         """Check that the loops have their progress, unless the Trainer only evaluates."""
         if trainer.state.fn != "fit":
@@ -66,7 +74,9 @@ class CompleteCheckpoint(Callback):
             states = [_after_a_step(optimizer) for optimizer in trainer.optimizers]
             self._built = _forms(_states(trainer) | {OPTIMIZERS: states})
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_train_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule
+    ) -> None:
         """Compare the restored optimisers and schedulers with the ones that were built."""
         checkpoint = self._checkpoint
         self._checkpoint = None
@@ -78,7 +88,9 @@ class CompleteCheckpoint(Callback):
         for key, restored in states.items():
             number = len(checkpoint.get(key, restored))
             if number != len(restored):
-                raise _damaged(trainer, f"has {number} {key}, but the training has {len(restored)}")
+                raise _damaged(
+                    trainer, f"has {number} {key}, but the training has {len(restored)}"
+                )
 
         # Compare which parameters have a state.
         stateless_keys: list[str] = []
@@ -87,15 +99,21 @@ class CompleteCheckpoint(Callback):
             missing = self._missing(checkpoint, number, state)
             if missing:
                 raise _damaged(trainer, f"has no {prefix}{missing[0]}")
-            stateless_keys += [f"{prefix}{parameter}." for parameter in _stateless(state)]
+            stateless_keys += [
+                f"{prefix}{parameter}." for parameter in _stateless(state)
+            ]
 
         # Compare the forms of their values.
         restored_forms = _forms(states)
         for key, form in self._built.items():
             restored_form = restored_forms.get(key, "nothing")
-            if form in (restored_form, NOT_YET) or key.startswith(tuple(stateless_keys)):
+            if form in (restored_form, NOT_YET) or key.startswith(
+                tuple(stateless_keys)
+            ):
                 continue
-            raise _damaged(trainer, f"has {restored_form} at {key}, but the training has {form}")
+            raise _damaged(
+                trainer, f"has {restored_form} at {key}, but the training has {form}"
+            )
 
     def _missing(
         self, checkpoint: Mapping[str, Any], number: int, state: Mapping[str, Any]
@@ -104,9 +122,12 @@ class CompleteCheckpoint(Callback):
         stateless = _stateless(state)
         if STATELESS in checkpoint:
             saved_stateless = checkpoint[STATELESS][number]
-            return [parameter for parameter in stateless if parameter not in saved_stateless]
+            return [
+                parameter for parameter in stateless if parameter not in saved_stateless
+            ]
 
-        # Another program wrote the checkpoint: only an optimiser without any state is rejected.
+        # Another program wrote the checkpoint: only an optimiser without any state is
+        # rejected.
         prefix = f"{OPTIMIZERS}.{number}.state."
         has_states = any(key.startswith(prefix) for key in self._built)
         return stateless if has_states and not state["state"] else []
@@ -121,7 +142,9 @@ def _states(trainer: pl.Trainer) -> dict[str, list[dict[str, Any]]]:
 
     # Lightning sets the callbacks where mypy does not see it.
     callbacks = trainer.callbacks  # type: ignore[attr-defined]
-    if not any(isinstance(callback, StochasticWeightAveraging) for callback in callbacks):
+    if not any(
+        isinstance(callback, StochasticWeightAveraging) for callback in callbacks
+    ):
         configs = trainer.lr_scheduler_configs
         states[SCHEDULERS] = [config.scheduler.state_dict() for config in configs]
     return states
@@ -131,7 +154,9 @@ def _stateless(state: Mapping[str, Any]) -> list[int]:
     """Return the numbers of an optimiser's parameters without a state."""
     numbers: list[int] = []
     for group in state.get("param_groups", ()):
-        numbers += [number for number in group["params"] if number not in state["state"]]
+        numbers += [
+            number for number in group["params"] if number not in state["state"]
+        ]
     return numbers
 
 
@@ -172,5 +197,7 @@ def _forms(value: Any, key: str = "") -> dict[str, str]:
 
 
 def _damaged(trainer: pl.Trainer, problem: str) -> DamagedError:
-    remedy = getattr(trainer.strategy.checkpoint_io, "remedy", AtomicCheckpointIO.remedy)
+    remedy = getattr(
+        trainer.strategy.checkpoint_io, "remedy", AtomicCheckpointIO.remedy
+    )
     return DamagedError(f"the checkpoint {problem}: {remedy}")

@@ -22,10 +22,17 @@ from actlab.random.streams import Stream
 from actlab.tasks.batches import as_batch
 from actlab.tasks.metrics import as_plain, log_table
 from actlab.tasks.quantities import Means, Quantity
-from actlab.tasks.sampling import SHARES, SampleSums, error_of_derived, of_groups, sampling_error
+from actlab.tasks.sampling import (
+    SHARES,
+    SampleSums,
+    error_of_derived,
+    of_groups,
+    sampling_error,
+)
 
 Batch = tuple[Tensor, ...]
-Measured = dict[str, tuple[Tensor, Tensor | float]]  # a mean and its sum of weights, by metric name
+# A mean and its sum of weights, by metric name.
+Measured = dict[str, tuple[Tensor, Tensor | float]]
 
 
 class Evaluation(pl.LightningModule, ABC):
@@ -53,7 +60,9 @@ class Evaluation(pl.LightningModule, ABC):
         self._samples = SampleSums()
         self.sampling_errors: dict[str, list[float]] = {}
         self.sample_losses: dict[str, list[list[float]]] = {}
-        self.scored: dict[str, int] = {}  # number of samples in the last error, by split
+        self.scored: dict[
+            str, int
+        ] = {}  # number of samples in the last error, by split
         self.matrices: dict[str, list[Any]] = {}
 
     @property
@@ -62,7 +71,9 @@ class Evaluation(pl.LightningModule, ABC):
         """The tasks being trained; the metrics of the first hold for all."""
 
     @abstractmethod
-    def measured(self, batch: Batch, shared: bool, split: str | None = None) -> dict[str, Quantity]:
+    def measured(
+        self, batch: Batch, shared: bool, split: str | None = None
+    ) -> dict[str, Quantity]:
         """Return the quantities of a batch in the current mode.
 
         Values are ``(R, B, *)`` in a stack. A batch has tensors ``(B, *)``, or ``(R, B, *)`` if the
@@ -102,16 +113,24 @@ class Evaluation(pl.LightningModule, ABC):
             else:
                 quantities = self.measured(batch, shared=True)
 
-        # Add up the values of each sample. Groups are numbered by sample, which devices divide.
+        # Add up the values of each sample. Groups are numbered by sample, which devices
+        # divide.
         groups = self._groups(split)
-        has_errors = member.independent if groups is None else self.trainer.world_size == 1
+        has_errors = (
+            member.independent if groups is None else self.trainer.world_size == 1
+        )
         if has_errors and not member.sees_network:
             inputs = next(iter(as_batch(batch)), None)
             for name, quantity in quantities.items():
                 if groups is not None or name not in SHARES:
                     self._samples.add(f"{split}/{name}", quantity, inputs, self.stacked)
 
-        self._record({f"{split}/{name}": self._mean(values) for name, values in quantities.items()})
+        self._record(
+            {
+                f"{split}/{name}": self._mean(values)
+                for name, values in quantities.items()
+            }
+        )
 
     def _groups(self, split: str) -> Tensor | None:
         """Return the group number of each sample, ``(N,)``, if samples of a group are alike."""
@@ -170,7 +189,9 @@ class Evaluation(pl.LightningModule, ABC):
         self._samples = SampleSums()
 
         # Compute the errors of means, and of functions of one mean.
-        errors = {name: sampling_error(parts, over_devices) for name, parts in sums.items()}
+        errors = {
+            name: sampling_error(parts, over_devices) for name, parts in sums.items()
+        }
         for name, metric in member.derived.items():
             arguments = [f"{split}/{argument}" for argument in metric.quantities]
             if len(arguments) == 1 and arguments[0] in means:
@@ -185,7 +206,9 @@ class Evaluation(pl.LightningModule, ABC):
         if member.keeps_losses and loss in sums and self.trainer.world_size == 1:
             totals, weights = sums[loss]
             losses = (totals / weights).round(decimals=6)
-            self.sample_losses[f"{loss}_by_sample"] = losses.view(len(self.members), -1).tolist()
+            self.sample_losses[f"{loss}_by_sample"] = losses.view(
+                len(self.members), -1
+            ).tolist()
 
     def _epoch_means(self, split: str, names: Sequence[str]) -> dict[str, Tensor]:
         """Return the means over samples and devices since the last call, by ``{split}/{name}``."""
@@ -194,7 +217,9 @@ class Evaluation(pl.LightningModule, ABC):
         for name in names:
             local_total, local_weight = self._means.take(f"{split}/{name}")
             total = torch.as_tensor(local_total, device=self.device)
-            weight = torch.as_tensor(local_weight, dtype=total.dtype, device=self.device)
+            weight = torch.as_tensor(
+                local_weight, dtype=total.dtype, device=self.device
+            )
 
             # A reduction may be in place.
             total = over_devices(total.clone())
@@ -211,7 +236,9 @@ class Evaluation(pl.LightningModule, ABC):
         """Return the metrics of torchmetrics that are numbers; store the others as `matrices`."""
         if not self.members[0].metrics:
             return {}
-        member_results = [member.metrics.take(split, self.device) for member in self.members]
+        member_results = [
+            member.metrics.take(split, self.device) for member in self.members
+        ]
 
         # Separate numbers from other results.
         numbers = {}
@@ -225,7 +252,9 @@ class Evaluation(pl.LightningModule, ABC):
                 tables[f"{split}/{name}"] = results
 
         if not self.trainer.sanity_checking:
-            self._store_matrices({name: as_plain(results) for name, results in tables.items()})
+            self._store_matrices(
+                {name: as_plain(results) for name, results in tables.items()}
+            )
         return numbers
 
     def _store_matrices(self, matrices: Mapping[str, list[Any]]) -> None:

@@ -35,4 +35,7 @@ class FrameTask(ClassificationTask):
         weights = (labels >= 0).to(output.dtype)  # padding is negative
         # Of padding, the cross-entropy is 0 and the error is not; neither has weight
         quantities = super().quantities(output, batch)
-        return {name: Quantity(quantity.values, weights) for name, quantity in quantities.items()}
+        return {
+            name: Quantity(quantity.values, weights)
+            for name, quantity in quantities.items()
+        }

@@ -18,7 +18,8 @@ from actlab.tasks.quantities import Derived, Quantity, takes_run_axis
 FREQUENCIES = (1, 4)
 # Weight of the boundary condition
 BOUNDARY = 100.0
-# The loss of an evaluation uses every seventh point; 7 does not divide the side of a grid.
+# The loss of an evaluation uses every seventh point; 7 does not divide the side of a
+# grid.
 EACH = 7
 # Centre and width
 BUMP = (0.4, -0.3, 0.2)
@@ -90,8 +91,9 @@ def laplacian(u: Tensor, points: Tensor) -> Tensor:
     if not gradient.requires_grad:
         return total
 
-    # Add the second derivatives along the axes. A gradient may depend on parameters only, if
-    # activations are linear at these points: no path leads to the points, the derivative is 0.
+    # Add the second derivatives along the axes. A gradient may depend on parameters
+    # only, if activations are linear at these points: no path leads to the points, the
+    # derivative is 0.
     for axis in range(points.shape[-1]):
         slope = gradient[..., axis].sum()
         (second_derivatives,) = torch.autograd.grad(
@@ -140,12 +142,16 @@ class HelmholtzTask(Task):
     """
 
     metric_names: tuple[str, ...] = ("loss", "relative_error")
-    derived: ClassVar = {"relative_error": Derived(relative, ("squared_error", "squared_solution"))}
+    derived: ClassVar = {
+        "relative_error": Derived(relative, ("squared_error", "squared_solution"))
+    }
     prediction = "solution"  # what `predict_step` returns
     exact_solution = staticmethod(waves)  # u and f at points
 
     @takes_run_axis
-    def measure(self, network: Callable[..., Tensor], batch: Batch) -> dict[str, Quantity]:
+    def measure(
+        self, network: Callable[..., Tensor], batch: Batch
+    ) -> dict[str, Quantity]:
         """Return the loss of points inside and on the sides; in evaluations also squared errors."""
         if len(batch) == 2:
             inside, sides = batch
@@ -164,7 +170,9 @@ class HelmholtzTask(Task):
             "loss": loss,
         }
 
-    def _loss(self, network: Callable[..., Tensor], inside: Tensor, sides: Tensor) -> Quantity:
+    def _loss(
+        self, network: Callable[..., Tensor], inside: Tensor, sides: Tensor
+    ) -> Quantity:
         inside = inside.detach().requires_grad_()
         solution, f = self.exact_solution(inside.detach())
         u = matching(network(inside), solution)

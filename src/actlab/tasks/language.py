@@ -43,7 +43,13 @@ class LanguageTask(ClassificationTask):
     Batches: tokens and targets, one token later, int64 ``(B, T)`` each, in 0 … K−1.
     """
 
-    metric_names: tuple[str, ...] = ("loss", "error", "accuracy", "bits_per_byte", "perplexity")
+    metric_names: tuple[str, ...] = (
+        "loss",
+        "error",
+        "accuracy",
+        "bits_per_byte",
+        "perplexity",
+    )
     derived: ClassVar[Mapping[str, Derived]] = {
         "bits_per_byte": Derived(bits),
         "perplexity": Derived(torch.exp),
@@ -57,7 +63,9 @@ class LanguageTask(ClassificationTask):
         predictions, targets = super().compared(output, batch)
         return predictions.flatten(0, -2), targets.flatten()
 
-    def predict_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> Tensor:
+    def predict_step(
+        self, batch: Batch, batch_idx: int, dataloader_idx: int = 0
+    ) -> Tensor:
         """Return the surprisal of each target, −ln of its probability: ``(B, T)``."""
         # Not the probabilities of `ClassificationTask`
         logits = Task.predict_step(self, batch, batch_idx)

@@ -28,8 +28,14 @@ from actlab.random.positions import BatchBlock
 from actlab.tasks.blocks import outside_autocast
 
 # Their lengths are exact, and they do not look at the training.
-_SAMPLERS = (RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler)
-# Others change torch's default type around a training step, within which a block is loaded.
+_SAMPLERS = (
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
+# Others change torch's default type around a training step, within which a block is
+# loaded.
 _PRECISIONS = (Precision, MixedPrecision)
 
 
@@ -60,7 +66,8 @@ class LoaderInBlocks(DataLoader[Any]):
     _trainer: pl.Trainer
 
     def __iter__(self) -> Any:
-        return self._in_blocks(super().__iter__())  # which draws seeds now, as torch's does
+        # It draws seeds now, as torch's iterator does.
+        return self._in_blocks(super().__iter__())
 
     def _in_blocks(self, batches: Iterator[Any]) -> Iterator[Any]:
         trainer = self._trainer
@@ -90,9 +97,13 @@ def serve(trainer: pl.Trainer) -> None:
         if not (trainer.training and type(loader) is DataLoader):
             return loader
         # A user's sampler may look at what training has done so far
-        if type(loader.batch_sampler) is not BatchSampler or type(loader.sampler) not in _SAMPLERS:
+        if (
+            type(loader.batch_sampler) is not BatchSampler
+            or type(loader.sampler) not in _SAMPLERS
+        ):
             return loader
-        # A copy of another class: torch's constructor would check and build all parts again
+        # A copy of another class: torch's constructor would check and build all parts
+        # again
         in_blocks = copy.copy(loader)
         in_blocks.__class__ = LoaderInBlocks
         in_blocks._trainer = trainer

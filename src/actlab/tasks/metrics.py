@@ -31,7 +31,9 @@ class Metrics:
     The names of ``metrics`` must differ from ``reserved`` names and fit ``val/name``.
     """
 
-    def __init__(self, metrics: Mapping[str, Metric] | None, reserved: Collection[str]) -> None:
+    def __init__(
+        self, metrics: Mapping[str, Metric] | None, reserved: Collection[str]
+    ) -> None:
         # The metrics themselves, which are never updated
         self.templates = dict(metrics or {})
         # The copies by split, then by name
@@ -85,7 +87,9 @@ class Metrics:
     def _states(self, split: str, device: torch.device) -> Iterator[tuple[str, Metric]]:
         """Yield the metrics of an evaluation by name, on a device."""
         if split not in self._running:
-            self._running[split] = {name: metric.clone() for name, metric in self.templates.items()}
+            self._running[split] = {
+                name: metric.clone() for name, metric in self.templates.items()
+            }
         for name, metric in self._running[split].items():
             yield name, metric if metric.device == device else metric.to(device)
 
@@ -157,7 +161,9 @@ def _is_matrix(rows: list[Any]) -> bool:
     """Whether the rows are lists of numbers, all of one length."""
     lengths = set()
     for row in rows:
-        if not isinstance(row, list) or not all(isinstance(value, int | float) for value in row):
+        if not isinstance(row, list) or not all(
+            isinstance(value, int | float) for value in row
+        ):
             return False
         lengths.add(len(row))
     return len(lengths) == 1

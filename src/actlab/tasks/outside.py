@@ -24,7 +24,8 @@ from torchmetrics import Metric
 
 OUTSIDE = "outside"  # checkpoint key
 MOST_OBJECTS = 10_000  # of a walk
-MOST_ITEMS = 1_000  # of a collection or tensor; of a larger collection only the length counts
+# Items of a collection or tensor; of a larger one only the length counts.
+MOST_ITEMS = 1_000
 MOST_NAMED = 3  # paths in a message
 _PLAIN = bool | int | float | str | None
 _GENERATORS = np.random.Generator | np.random.RandomState | random.Random
@@ -57,7 +58,10 @@ class StateOutside(Callback):
         self._loaded: Mapping[str, Any] | None = None  # until a resumed training starts
 
     def on_save_checkpoint(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        checkpoint: dict[str, Any],
     ) -> None:
         """Add the states of generators, and digests of all other values, by path."""
         reset = _reset_by_lightning(trainer)
@@ -71,12 +75,17 @@ class StateOutside(Callback):
         checkpoint[OUTSIDE] = {"generators": generators, "digests": digests}
 
     def on_load_checkpoint(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: Mapping[str, Any]
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        checkpoint: Mapping[str, Any],
     ) -> None:
         """Keep what was added until the loaders exist."""
         self._loaded = checkpoint.get(OUTSIDE)
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_train_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule
+    ) -> None:
         """Restore the generators, before the batches of an epoch are drawn; name what differs."""
         if self._loaded is None:
             return
@@ -118,7 +127,9 @@ def _print_note(paths: list[str]) -> None:
     )
 
 
-def _walked(trainer: pl.Trainer, module: pl.LightningModule) -> Iterator[tuple[str, Any]]:
+def _walked(
+    trainer: pl.Trainer, module: pl.LightningModule
+) -> Iterator[tuple[str, Any]]:
     """Yield each generator, metric and plain value once, with its path: ``data.order``."""
     roots = {
         "model": module,
@@ -143,7 +154,9 @@ def _walked(trainer: pl.Trainer, module: pl.LightningModule) -> Iterator[tuple[s
 def _is_leaf(value: Any) -> bool:
     """Whether a walk yields a value, and does not look inside it."""
     if isinstance(value, list | tuple | deque):
-        return len(value) > MOST_ITEMS or all(isinstance(item, _PLAIN) for item in value)
+        return len(value) > MOST_ITEMS or all(
+            isinstance(item, _PLAIN) for item in value
+        )
     if isinstance(value, Tensor):
         return value.numel() <= MOST_ITEMS
     return isinstance(value, _PLAIN | _GENERATORS | torch.Generator | Metric)
@@ -188,7 +201,11 @@ def _digest(value: Any) -> str:
     elif isinstance(value, Metric):
         # Lightning saves the states in its state dict.
         saved = value.state_dict()
-        states = {name: state for name, state in value.metric_state.items() if name not in saved}
+        states = {
+            name: state
+            for name, state in value.metric_state.items()
+            if name not in saved
+        }
         content = repr(states).encode()
     elif isinstance(value, Tensor):
         content = repr(value.tolist()).encode()

@@ -12,7 +12,11 @@ from contextlib import suppress
 from typing import Any
 
 import torch
-from pytorch_lightning.strategies import DeepSpeedStrategy, FSDPStrategy, ModelParallelStrategy
+from pytorch_lightning.strategies import (
+    DeepSpeedStrategy,
+    FSDPStrategy,
+    ModelParallelStrategy,
+)
 from torch import Tensor, nn
 
 from actlab.config.metrics import PARAMETERS, logged
@@ -28,7 +32,11 @@ _SPLIT = (FSDPStrategy, ModelParallelStrategy, DeepSpeedStrategy)
 
 def learnt(activation: nn.Module) -> dict[str, nn.Parameter]:
     """Return the parameters of an activation that training changes, by name."""
-    return {name: value for name, value in activation.named_parameters() if value.requires_grad}
+    return {
+        name: value
+        for name, value in activation.named_parameters()
+        if value.requires_grad
+    }
 
 
 def metrics_of(task: Any) -> dict[str, Tensor]:
@@ -40,7 +48,9 @@ def metrics_of(task: Any) -> dict[str, Tensor]:
     """
     if not _has_learnt(task):
         return {}
-    member_metrics = [_layer_metrics(task.layers_of(r)) for r in range(len(task.members))]
+    member_metrics = [
+        _layer_metrics(task.layers_of(r)) for r in range(len(task.members))
+    ]
     if not task.stacked:
         return member_metrics[0]
 

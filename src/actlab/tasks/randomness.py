@@ -23,7 +23,9 @@ _RANDOM_LAYERS = (
     nn.MultiheadAttention,
 )
 _TORCH_LAYERS = [kind for kind in vars(nn).values() if isinstance(kind, type)]
-_TORCH_FORWARDS = {kind.forward for kind in _TORCH_LAYERS if issubclass(kind, nn.Module)}
+_TORCH_FORWARDS = {
+    kind.forward for kind in _TORCH_LAYERS if issubclass(kind, nn.Module)
+}
 # What has another form in evaluation, without torch's generator
 MODE_DEPENDENT = (Uniform, nn.modules.batchnorm._NormBase)
 
@@ -50,12 +52,13 @@ def draws_from_torch(module: nn.Module) -> bool:
 
 def _is_of_torch(module: nn.Module) -> bool:
     """Whether a module has the ``forward`` of a layer of torch."""
-    return (
-        getattr(type(module), "forward", None) in _TORCH_FORWARDS
-    )  # scripted classes raise for it
+    # Scripted classes raise for `forward`.
+    return getattr(type(module), "forward", None) in _TORCH_FORWARDS
 
 
-def changeable(network: nn.Module, activations: Collection[nn.Module]) -> list[nn.Module]:
+def changeable(
+    network: nn.Module, activations: Collection[nn.Module]
+) -> list[nn.Module]:
     """Return the parts of a network that a call in evaluation mode may change.
 
     torch's layers are left out, except the layers within a third-party activation.
@@ -87,7 +90,9 @@ def drawing(module: nn.Module) -> Iterator[nn.Module]:
 
         # Search the children of what does not draw itself, in order.
         children = list(part.children())
-        scripts = [child for child in children if isinstance(child, torch.jit.ScriptModule)]
+        scripts = [
+            child for child in children if isinstance(child, torch.jit.ScriptModule)
+        ]
         if scripts or draws_from_torch(part):
             yield part
         else:

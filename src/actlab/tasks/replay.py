@@ -91,7 +91,9 @@ def traced(gradients: Gradients, batch: tuple[Tensor, ...]) -> Gradients:
 
 _HOOKS = ("forward", "forward_pre", "backward", "backward_pre", "post_accumulate_grad")
 # By device
-PROGRAMS: dict[str, Callable[[Gradients, tuple[Tensor, ...]], Gradients]] = {"cuda": Captured}
+PROGRAMS: dict[str, Callable[[Gradients, tuple[Tensor, ...]], Gradients]] = {
+    "cuda": Captured
+}
 
 
 class Replay:
@@ -115,8 +117,8 @@ class Replay:
         self._checks = CHECKS  # comparisons that are due
         self._epoch = 0  # of the last block
 
-        # Values that a program freezes: at the start of this block, at their last change, and those
-        # in the program
+        # Values that a program freezes: at the start of this block, at their last
+        # change, and those in the program
         self._of_block: Frozen = {}
         self._frozen: Frozen = {}
         self._made_with: Frozen = {}
@@ -140,7 +142,9 @@ class Replay:
             self.reject(reason)
 
         # Note what a program freezes.
-        self._dropouts = [layer for layer in module.modules() if isinstance(layer, Dropout)]
+        self._dropouts = [
+            layer for layer in module.modules() if isinstance(layer, Dropout)
+        ]
         self._of_block = self._frozen_in(module)
 
         # Compare again in epochs that are powers of two, or 0.
@@ -156,7 +160,9 @@ class Replay:
         self.reason = reason
         self._program = None
 
-    def __call__(self, module: Any, gradients: Gradients, batch: tuple[Any, ...]) -> Outputs | None:
+    def __call__(
+        self, module: Any, gradients: Gradients, batch: tuple[Any, ...]
+    ) -> Outputs | None:
         """Return the outputs of an update, or None if it must be made from Python."""
         # Look at what the program freezes. Schedules change values within the block.
         frozen = self._frozen_in(module) if module.moving else self._of_block
@@ -166,7 +172,9 @@ class Replay:
             self.changed = changed if self._frozen else ""
             self._frozen = frozen
             self._checks = self._checks or 1
-            return None  # a value that changes at each update leaves all of them to Python
+
+            # A value that changes at each update leaves all updates to Python.
+            return None
 
         if self._program is not None and self.checked:
             self.replayed += 1
@@ -179,12 +187,16 @@ class Replay:
         return {
             "the epoch": [module.current_epoch] if self._reads_epoch else [],
             "the clipping of gradients": [module.trainer.gradient_clip_val],
-            "the probability of dropout": [layer.probability for layer in self._dropouts],
+            "the probability of dropout": [
+                layer.probability for layer in self._dropouts
+            ],
             "weight decay": [group.get("weight_decay") for group in groups],
             "the memory of random keys": [module.stream.keys],
         }
 
-    def _checked(self, module: Any, gradients: Gradients, batch: tuple[Tensor, ...]) -> Outputs:
+    def _checked(
+        self, module: Any, gradients: Gradients, batch: tuple[Tensor, ...]
+    ) -> Outputs:
         """Return the outputs of the update itself, with which those of the program are compared."""
         # Make the update from Python.
         buffers = [buffer.clone() for buffer in module.buffers()]
@@ -207,7 +219,8 @@ class Replay:
             if not self._noise:
                 self._try(module, partial(distances, gradients))
             if not self.reason and _change(self._made_with, self._frozen):
-                self._program = None  # first, because two programs need twice the memory
+                # The old program goes first, because two programs need twice the memory.
+                self._program = None
                 _again(module, buffers)
                 self._program = PROGRAMS[module.device.type](gradients, batch)
                 self._made_with = self._frozen
@@ -234,21 +247,27 @@ class Replay:
             with far_away(*counted):
                 try:
                     return not self._agrees(distances())
-                except Exception:  # third-party code may raise anything where it has no such number
+                except (
+                    Exception
+                ):  # third-party code may raise anything where it has no such number
                     return True
 
         if is_read(*updates_of(module.trainer)):
             self.reject("the loss depends on the number of the update")
         self._reads_epoch = is_read(module.trainer.fit_loop.epoch_progress)
         if self._reads_epoch:
-            self._of_block["the epoch"] = self._frozen["the epoch"] = [module.current_epoch]
+            self._of_block["the epoch"] = self._frozen["the epoch"] = [
+                module.current_epoch
+            ]
 
     def _agrees(self, distances: list[float]) -> bool:
         """Return whether no tensor differs by more than its own noise, or the usual noise."""
         usual = median(self._noise)
         limits = [TIMES * max(noise, usual) + FAR for noise in self._noise]
         limits[0] = FAR_LOSS
-        return all(distance <= limit for distance, limit in zip(distances, limits, strict=True))
+        return all(
+            distance <= limit for distance, limit in zip(distances, limits, strict=True)
+        )
 
 
 def reason_against(module: Any) -> str | None:
@@ -298,8 +317,10 @@ def _change(before: Frozen, now: Frozen) -> str:
 
 
 _PLAIN = (bool, int, float, str, set, tuple)
-_OF_MODULES = frozenset(vars(nn.Module()))  # among them ``training``, which an evaluation changes
-# What is looked at itself, or does not belong to the update, or tells repeated draws apart.
+# Among them is ``training``, which an evaluation changes.
+_OF_MODULES = frozenset(vars(nn.Module()))
+# What is looked at itself, or does not belong to the update, or tells repeated draws
+# apart.
 _WHOLE = (
     nn.Module,
     type,
@@ -320,7 +341,9 @@ def _values(module: Any) -> list[Any]:
     values = [*module.parameters(), *module.buffers()]
     while parts:
         attributes = vars(parts.pop()).items()
-        for value in tree_leaves([value for name, value in attributes if name not in _OF_MODULES]):
+        for value in tree_leaves(
+            [value for name, value in attributes if name not in _OF_MODULES]
+        ):
             if isinstance(value, Tensor):
                 values.append(value.is_inference() or value._version)
             elif id(value) not in seen and _has_parts(value):

@@ -45,7 +45,9 @@ def restored(
         with fsspec.open(str(path), "rb") as file:
             source = io.BytesIO(file.read())
     device = "cpu" if map_location is None else map_location
-    checkpoint = checkpoints.read(source, device, weights_only=weights_only is not False)
+    checkpoint = checkpoints.read(
+        source, device, weights_only=weights_only is not False
+    )
 
     # Build the task from its record.
     config = _record(kind, checkpoint, hparams_file, arguments)
@@ -99,7 +101,10 @@ def _record(
 
 
 def _rebuilt(
-    kind: type[pl.LightningModule], config: Any, trust: bool, arguments: Mapping[str, Any]
+    kind: type[pl.LightningModule],
+    config: Any,
+    trust: bool,
+    arguments: Mapping[str, Any],
 ) -> Any:
     """Return a task with new weights, built from a record.
 
@@ -121,7 +126,8 @@ def _rebuilt(
             config = {**config, "model": {**model, "class_path": path}}
     is_kind = isinstance(path, str) and (path == _path(kind) or imported(path) is kind)
 
-    # Check that the record is complete, that it may be used, and that it fits the class.
+    # Check that the record is complete, that it may be used, and that it fits the
+    # class.
     missing = [f"{name}=…" for name in missing_in(config) if name not in arguments]
     if missing:
         raise ActlabError(
@@ -145,11 +151,15 @@ def _rebuilt(
         init_args.setdefault("seed", config[SEED])
     try:
         with default_seed(config.get(SEED)):  # of a class without the argument
-            return task_class(**_instantiated(task_class, init_args, arguments), **arguments)
+            return task_class(
+                **_instantiated(task_class, init_args, arguments), **arguments
+            )
     except ActlabError:
         raise
     except ArgumentError as error:
-        raise ActlabError(f"the checkpoint's config cannot be built: {one_line(error)}") from error
+        raise ActlabError(
+            f"the checkpoint's config cannot be built: {one_line(error)}"
+        ) from error
     except Exception as error:  # a third-party class may raise anything
         raise messages.bad_input(error) or messages.unbuilt(error) from error
 
@@ -177,11 +187,13 @@ def as_precise_as(module: nn.Module, checkpoint: Mapping[str, Any]) -> None:
 
     Lightning converts it only afterwards.
     """
-    # Lightning's WeightAveraging saves a single average as state_dict, and the double weights
-    # as a state of its own.
+    # Lightning's WeightAveraging saves a single average as state_dict, and the double
+    # weights as a state of its own.
     values = list(checkpoint["state_dict"].values())
     values += checkpoint.get("current_model_state", {}).values()
 
     # An extra state may be of any type.
-    if any(isinstance(value, Tensor) and value.dtype == torch.float64 for value in values):
+    if any(
+        isinstance(value, Tensor) and value.dtype == torch.float64 for value in values
+    ):
         module.double()

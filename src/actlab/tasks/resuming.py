@@ -45,7 +45,8 @@ def record(trainer: pl.Trainer, means: Means, checkpoint: dict[str, Any]) -> Non
         "accumulated": accumulates and not batches["is_last_batch"],
     }
 
-    # The batch is not yet completed in `on_train_batch_end`, but at the end of a validation.
+    # The batch is not yet completed in `on_train_batch_end`, but at the end of a
+    # validation.
     if trained["completed"] < trained["processed"]:
         for progress in (trained, batches["total"]):
             progress["completed"] = progress["processed"]
@@ -83,7 +84,9 @@ def restore(
 
     # Reject a moment from which training cannot resume.
     state = checkpoint.get(WITHIN)
-    batches = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]["current"]["processed"]
+    batches = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]["current"][
+        "processed"
+    ]
     reason = _reason_against(state, checkpoint, trainer)
     if reason is not None or state is None:
         raise ActlabError(

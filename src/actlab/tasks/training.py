@@ -31,7 +31,8 @@ from actlab.tasks.quantities import LEAST
 from actlab.tasks.randomness import changeable
 from actlab.tasks.restoring import as_precise_as
 
-TRIED = 2  # batches of validation on which metrics are tried, as by default in Lightning
+# Batches of validation on which metrics are tried, as by default in Lightning.
+TRIED = 2
 STEP_LOSS = "train/loss_step"  # of single batches
 
 
@@ -67,7 +68,8 @@ class Training(Evaluation):
         # Blocks of updates, and checkpoints
         self._complete = complete.CompleteCheckpoint()
         self._blocks = Blocks()
-        self._logged: dict[str, Any] | None = None  # in the epoch within which training resumes
+        # What was logged in the epoch within which training resumes.
+        self._logged: dict[str, Any] | None = None
 
     @abstractmethod
     def optimizer_of_all(self) -> tuple[Optimizer, Sequence[int]]:
@@ -109,9 +111,12 @@ class Training(Evaluation):
         if stage == "fit":
             loading.serve(self.trainer)
 
-        # A metric that rejects the outputs is an error before training, not after an epoch.
+        # A metric that rejects the outputs is an error before training, not after an
+        # epoch.
         if task.metrics:
-            self.trainer.num_sanity_val_steps = max(TRIED, self.trainer.num_sanity_val_steps)
+            self.trainer.num_sanity_val_steps = max(
+                TRIED, self.trainer.num_sanity_val_steps
+            )
 
         if task.ragged and accumulated > 1:
             raise ActlabError(
@@ -127,7 +132,8 @@ class Training(Evaluation):
             self.members[0].check_targets(as_batch(batch))
         return batch
 
-    # Without this, Lightning takes the hook for the user's, and warns beside each datamodule.
+    # Without this, Lightning takes the hook for the user's, and warns beside each
+    # datamodule.
     on_before_batch_transfer.__wrapped__ = (  # type: ignore[attr-defined]
         pl.LightningModule.on_before_batch_transfer
     )
@@ -225,8 +231,13 @@ class Training(Evaluation):
         for tensor in batch:
             copies.append(tensor.clone() if isinstance(tensor, Tensor) else tensor)
 
-        # A stack that this pass changes would differ from its runs alone, and is not trained.
-        parts = [] if self.stacked else changeable(self.network, self.members[0].activations)
+        # A stack that this pass changes would differ from its runs alone, and is not
+        # trained.
+        parts = (
+            []
+            if self.stacked
+            else changeable(self.network, self.members[0].activations)
+        )
         with evaluating(self, (nn.Module.train, Training.train)), unchanged(parts):
             quantities = self.measured(tuple(copies), shared=False)
             return self._mean(quantities["loss"])
@@ -242,7 +253,9 @@ class Training(Evaluation):
         every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]
         if not every or (self.global_step + 1) % every:
             return False
-        return (batch_idx + 1) % trainer.accumulate_grad_batches == 0 or trainer.is_last_batch
+        return (
+            batch_idx + 1
+        ) % trainer.accumulate_grad_batches == 0 or trainer.is_last_batch
 
     def record_update(self, loss: Tensor, measured: Measured, batch_idx: int) -> None:
         """Record the loss of an update and what is measured of its batch."""
@@ -253,7 +266,9 @@ class Training(Evaluation):
         """Scale a mean so that the average gradient over devices is the overall mean's gradient."""
         if isinstance(weight, float) or self.trainer.world_size == 1:
             return mean  # every device has an equal share of the batch
-        total: Tensor = self.trainer.strategy.reduce(weight.detach().clone(), reduce_op="sum")
+        total: Tensor = self.trainer.strategy.reduce(
+            weight.detach().clone(), reduce_op="sum"
+        )
         return mean * (weight * self.trainer.world_size / total.clamp_min(LEAST))
 
     def on_train_epoch_end(self) -> None:
@@ -275,7 +290,8 @@ class Training(Evaluation):
         learnt = parameters.metrics_of(self)
         self.log_dict(learnt, sync_dist=self.trainer.world_size > 1)
 
-        # Step a scheduler that follows a metric. Lightning raises an error for a missing metric.
+        # Step a scheduler that follows a metric. Lightning raises an error for a
+        # missing metric.
         if not self.trainer.is_last_batch:
             return
         for config in self.trainer.lr_scheduler_configs:
@@ -292,7 +308,11 @@ class Training(Evaluation):
         # Move settings by our schedules.
         schedules = [member.schedules for member in self.members]
         if any(schedules):
-            dropouts = [module for module in self.network.modules() if isinstance(module, Dropout)]
+            dropouts = [
+                module
+                for module in self.network.modules()
+                if isinstance(module, Dropout)
+            ]
             total = partial(building.total, self)
             self.moving = optim.Scheduler(
                 optimizer, schedules, owners, dropouts, self._plateau_states, total
@@ -316,7 +336,8 @@ class Training(Evaluation):
     def on_fit_start(self) -> None:
         """Forget the programs of an earlier fit; note what a checkpoint must restore."""
         self._complete.on_fit_start(self.trainer, self)
-        self._blocks = Blocks()  # a program reads the memory of the weights, which each fit moves
+        # A program reads the memory of the weights, which each fit moves.
+        self._blocks = Blocks()
 
     def on_train_start(self) -> None:
         """Continue the epoch of the checkpoint or start the next one."""
@@ -326,7 +347,8 @@ class Training(Evaluation):
             # Otherwise the last epoch would continue if max_steps is set.
             self.trainer.fit_loop.epoch_loop.restarting = False
         else:
-            self.trainer.callback_metrics.update(self._logged)  # callbacks may monitor them
+            # Callbacks may monitor them.
+            self.trainer.callback_metrics.update(self._logged)
         self._logged = None
 
         building.fuse(self.trainer.optimizers, self.device)

@@ -112,12 +112,15 @@ def find(folder: Path) -> Corpus:
                 files.append((match, path))
         if files:
             return Corpus(folder, _sentences(files), has_parts=layout is _CORPUS)
-    raise ActlabError(f"{folder}: {EXPECTED}, got neither. Use the folder of the corpus.")
+    raise ActlabError(
+        f"{folder}: {EXPECTED}, got neither. Use the folder of the corpus."
+    )
 
 
 def _sentences(files: Sequence[tuple[re.Match[str], Path]]) -> list[Sentence]:
     """Return the sentences of the files that match a layout, sorted by part and key."""
-    # Group the files by sentence. A second copy of the corpus in the folder is not used.
+    # Group the files by sentence. A second copy of the corpus in the folder is not
+    # used.
     top = min(match["top"] for match, _ in files)
     files_of_sentence: dict[tuple[str, ...], dict[str, Path]] = {}
     for match, path in files:
@@ -126,10 +129,14 @@ def _sentences(files: Sequence[tuple[re.Match[str], Path]]) -> list[Sentence]:
             files_of_sentence.setdefault(key, {})[match["suffix"]] = path
 
     # In NLTK's sample, two of five speakers are for validation and test.
-    speakers = sorted({(region, speaker) for _, region, speaker, _ in files_of_sentence})
+    speakers = sorted(
+        {(region, speaker) for _, region, speaker, _ in files_of_sentence}
+    )
     sample_parts = {}
     for number, region_and_speaker in enumerate(speakers):
-        sample_parts[region_and_speaker] = {2: "val", 4: "test"}.get(number % 5, "train")
+        sample_parts[region_and_speaker] = {2: "val", 4: "test"}.get(
+            number % 5, "train"
+        )
 
     # Assign the sentences to parts.
     sentences = []
@@ -137,7 +144,9 @@ def _sentences(files: Sequence[tuple[re.Match[str], Path]]) -> list[Sentence]:
         part = split or sample_parts[region, speaker]
         if split == "test" and speaker not in CORE:
             part = "val"
-        sentence = Sentence(part, region, speaker, name, paths.get("wav"), paths.get("phn"))
+        sentence = Sentence(
+            part, region, speaker, name, paths.get("wav"), paths.get("phn")
+        )
         sentences.append(sentence)
     sentences.sort(key=lambda sentence: (PARTS.index(sentence.part), sentence.key))
     return sentences

@@ -50,9 +50,15 @@ def features(recording: NDArray[np.int16]) -> Tensor:
     functional = torchaudio().functional
     audio = torch.from_numpy(recording.astype(np.float32)).unsqueeze(0)
     cepstra: Tensor = kaldi.mfcc(
-        audio, num_ceps=COEFFICIENTS, use_energy=True, dither=0.0, sample_frequency=float(RATE)
+        audio,
+        num_ceps=COEFFICIENTS,
+        use_energy=True,
+        dither=0.0,
+        sample_frequency=float(RATE),
     )
-    slopes: Tensor = functional.compute_deltas(cepstra.t(), win_length=5, mode="replicate")
+    slopes: Tensor = functional.compute_deltas(
+        cepstra.t(), win_length=5, mode="replicate"
+    )
     return torch.cat((cepstra, slopes.t()), dim=1)
 
 
@@ -66,7 +72,8 @@ def targets(phones: list[Phone], samples: int) -> Tensor:
     begins, ends = sides.T
     classes = [CLASS_OF[label] for _, _, label in phones]
 
-    # Find the first phone that ends after each centre. Beyond the last phone, there is no class.
+    # Find the first phone that ends after each centre. Beyond the last phone, there is
+    # no class.
     numbers = np.searchsorted(ends, centres, side="right")
     begins = np.append(begins, samples)[numbers]
     frame_classes = np.array([*classes, NO_CLASS])[numbers]

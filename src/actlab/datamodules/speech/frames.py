@@ -17,7 +17,8 @@ from torch.nn.utils.rnn import pad_sequence
 from actlab.datamodules.base import Batch, Samples
 from actlab.random.positions import Position
 
-PADDING = -100  # label of padding frames; the default ignore_index of torch's cross-entropy
+# Label of padding frames; the default ignore_index of torch's cross-entropy.
+PADDING = -100
 
 
 class Frames:
@@ -34,7 +35,9 @@ class Frames:
         numbers: the target frames of all sentences.
     """
 
-    def __init__(self, values: Tensor, targets: Tensor, lengths: Tensor, reach: int = 5) -> None:
+    def __init__(
+        self, values: Tensor, targets: Tensor, lengths: Tensor, reach: int = 5
+    ) -> None:
         device = values.device
         self.values = values
         self.targets = targets.to(device)
@@ -110,10 +113,12 @@ class BySentence(ByFrame):
         index = position.index
         runs = []
         for sentences in index.view(-1, index.shape[-1]).tolist():
-            runs.append(torch.cat([self.frames.sentences[number] for number in sentences]))
+            runs.append(
+                torch.cat([self.frames.sentences[number] for number in sentences])
+            )
 
-        # Pad them to one length, with frame -1. Its window is that of frame 0, and its label tells
-        # the loss to leave it out.
+        # Pad them to one length, with frame -1. Its window is that of frame 0, and its
+        # label tells the loss to leave it out.
         padded = pad_sequence(runs, batch_first=True, padding_value=-1).to(self.device)
         numbers = padded.clamp_min(0)
         labels = self.frames.targets[numbers].masked_fill(padded < 0, PADDING)

@@ -8,7 +8,8 @@ leaves 39 classes. The glottal stop ``q`` is deleted.
 
 from __future__ import annotations
 
-# A class, and the phones that are folded into it; all other phones are classes of their own.
+# A class, and the phones that are folded into it; all other phones are classes of their
+# own.
 _FOLDED = """
 aa   ao
 ah   ax ax-h

@@ -36,7 +36,9 @@ def _read(corpus: Corpus) -> dict[str, Tensor]:
             frames, labels = zip(*sentences, strict=True)
             tensors[f"{part}_frames"] = torch.cat(frames)
             tensors[f"{part}_targets"] = torch.cat(labels)
-            tensors[f"{part}_lengths"] = torch.tensor([len(sentence) for sentence in labels])
+            tensors[f"{part}_lengths"] = torch.tensor(
+                [len(sentence) for sentence in labels]
+            )
     finally:
         torch.set_num_threads(threads)
     return tensors

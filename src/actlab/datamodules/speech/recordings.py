@@ -27,7 +27,9 @@ def contents(path: Path) -> bytes:
     try:
         return regular(path).read_bytes()
     except OSError as error:
-        raise ActlabError(f"{path} cannot be read ({reason(error)}). {REMEDY}.") from error
+        raise ActlabError(
+            f"{path} cannot be read ({reason(error)}). {REMEDY}."
+        ) from error
 
 
 def read_recording(path: Path) -> NDArray[np.int16]:
@@ -43,8 +45,8 @@ def read_recording(path: Path) -> NDArray[np.int16]:
     samples = np.empty(0, np.int16)
     declared = 0
     with suppress(soundfile.SoundFileError, RuntimeError, ValueError, TypeError):
-        # Open by path: for bytes in memory, the library uses callbacks that print a traceback on
-        # damaged data.
+        # Open by path: for bytes in memory, the library uses callbacks that print a
+        # traceback on damaged data.
         with soundfile.SoundFile(regular(path)) as file:
             form = file.samplerate, file.channels, file.subtype
             samples = file.read(min(file.frames, len(packed)), dtype="int16")
@@ -80,7 +82,10 @@ def read_phones(path: Path, samples: int) -> list[Phone]:
         begin, end, label = _parsed(line)
 
         # Up to half a window after the last audio sample, no frame has its centre.
-        if label not in CLASS_OF or not last_end <= begin <= end <= samples + WINDOW // 2:
+        if (
+            label not in CLASS_OF
+            or not last_end <= begin <= end <= samples + WINDOW // 2
+        ):
             raise ActlabError(
                 f"{path}, line {number}: expected 'begin end phone', such as '0 2120 h#', from "
                 f"{last_end} to {samples} audio samples, got {line[:40]!r}. {REMEDY}, together "

@@ -25,7 +25,9 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     # One of our scripts or style sheets, unescaped.
-    environment.globals["source"] = lambda name: Markup(loader.get_source(environment, name)[0])
+    environment.globals["source"] = lambda name: Markup(
+        loader.get_source(environment, name)[0]
+    )
     environment.globals["tables"] = tables
     environment.filters["spans"] = spans
     return environment

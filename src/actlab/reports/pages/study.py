@@ -110,7 +110,12 @@ def config(study: Study) -> str:
     blocks = []
     for block in study.blocks:
         blocks.append(
-            {"name": block.name, "grid": block.grid, "set": block.settings, "base": block.base}
+            {
+                "name": block.name,
+                "grid": block.grid,
+                "set": block.settings,
+                "base": block.base,
+            }
         )
 
     # Leave out what is empty, in the order of study files
@@ -235,7 +240,9 @@ def heat_map(results: Results) -> dict[str, Any] | None:
     rows = []
     for group in results.groups:
         label = _text(results, group.point) or "all"
-        rows.append({"label": label, "cells": _heat_row(results, group, list(settings))})
+        rows.append(
+            {"label": label, "cells": _heat_row(results, group, list(settings))}
+        )
     return {
         "value": results.study.select.value,
         "points": ", ".join(short_names(results.groups[0].point).values()),
@@ -296,7 +303,9 @@ def _text(results: Results, point: Point) -> str:
     return ", ".join(results.text(key, value) for key, value in point.items())
 
 
-def _heat_row(results: Results, group: Group, texts: Sequence[str]) -> list[dict[str, Any]]:
+def _heat_row(
+    results: Results, group: Group, texts: Sequence[str]
+) -> list[dict[str, Any]]:
     """Return a cell for each setting: a dash where no run of the group has ended at the setting."""
     column = selection.selected_by(results.study)
 
@@ -362,7 +371,9 @@ def drawing(plot: Plot) -> dict[str, Any]:
     for label, colour in colours.items():
         # The page follows the reader's colour scheme
         dark = style.on_dark(colour)
-        legend.append({"label": label, "light": colour, "dark": dark, "own": label in plot.users})
+        legend.append(
+            {"label": label, "light": colour, "dark": dark, "own": label in plot.users}
+        )
 
     # The kinds of lines that a reader can hide
     kinds = plot.kinds
