@@ -223,9 +223,9 @@ def test_build_requirements_are_installed_with_dev():
 def followed(page: str, bin_: Path, folder: Path) -> dict[str, str]:
     """Do in a folder what a page says: write its files, run its commands and programs in order.
 
-    Commands of ``make`` and of a clone's environment are left out: `.github/workflows/ci.yml`
-    runs the former in a clone, and the environment is `bin_` here. A study of a reader's FOLDER of data is run with ``--smoke``, on samples: on all of its
-    data it takes hours.
+    Commands of ``make`` and of a clone's environment are left out: `.github/workflows/ci.yml` runs
+    the former in a clone, and `bin_` is the environment here. A study of a reader's FOLDER of data
+    is run with ``--smoke``, on samples: on all of its data it takes hours.
 
     Returns:
         Standard output of each line of shell and each program.
