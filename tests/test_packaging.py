@@ -277,7 +277,7 @@ def test_the_walk_of_a_new_user_runs_from_the_wheel(installed, shows, tmp_path):
 def test_the_readme_runs_from_the_wheel(installed, tmp_path):
     said = followed("README.md", installed, tmp_path)
     assert "10 of 10 runs finished" in output_of("demo --smoke", said)
-    table = output_of("--seeds 15 ", said)
+    table = output_of("--seeds 15", said)
     assert "75 of 75 runs finished" in table
     assert re.search(
         r"^> MyActivation +(better|worse|equivalent|no significant difference)", table, re.M
