@@ -17,6 +17,7 @@ from actlab.datamodules import (
     MNISTDataModule,
     PixelDataModule,
     SquareDataModule,
+    TableDataModule,
     TextDataModule,
     TwitterPOSDataModule,
 )
@@ -321,6 +322,7 @@ AUGMENTED = {"sample": True, "preprocessing": ["scale"], "crop": 4, "noise": 0.1
         (CIFARDataModule, {**AUGMENTED, "flip": "both"}),
         (TextDataModule, {**FEW, "sample": True}),
         (TwitterPOSDataModule, {"sample": True}),
+        (TableDataModule, {"sample": True}),
         (PixelDataModule, {**FEW, "sample": True}),
         (SquareDataModule, FEW),
     ],

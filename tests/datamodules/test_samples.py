@@ -4,6 +4,7 @@ import runpy
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from actlab.datamodules.speech.recordings import read_recording
@@ -16,7 +17,12 @@ def files_of(folder):
 
 @pytest.mark.parametrize(
     ("name", "number", "most_bytes"),
-    [("text", 1, 60_000), ("timit", 288, 2_500_000), ("twitter_pos", 4, 20_000)],
+    [[
+        ("table", 3, 40_000),
+        ("text", 1, 60_000),
+        ("timit", 288, 2_500_000),
+        ("twitter_pos", 4, 20_000),
+    ],
 )
 def test_a_sample_is_what_its_script_writes(name, number, most_bytes, tmp_path, monkeypatch):
     folder = resource("data/samples") / name
@@ -32,5 +38,7 @@ def test_a_sample_is_what_its_script_writes(name, number, most_bytes, tmp_path, 
     for file, path in stored.items():
         if file.suffix == ".wav":  # the last bit of a sine depends on the processor
             assert np.abs(read_recording(made[file]) - read_recording(path)).max() <= 1
+        elif file.suffix == ".parquet":  # its header has the version of the library
+            pd.testing.assert_frame_equal(pd.read_parquet(made[file]), pd.read_parquet(path))
         else:
             assert made[file].read_bytes() == path.read_bytes()

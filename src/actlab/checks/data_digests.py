@@ -1,4 +1,4 @@
-"""Digests of the pictures that runs read, however their files store them."""
+"""Digests of the pictures and tables that runs read, however their files store them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import Any
 from actlab import experiments
 from actlab.datamodules.images import ImageDataModule
 from actlab.datamodules.pixels import PixelDataModule
+from actlab.datamodules.table import TableDataModule
 from actlab.errors import ActlabError
 
 
 def digest_of(config: Mapping[str, Any]) -> str:
     """Return the SHA-256 digest of the decoded data of a config.
 
-    It covers the pixels of a picture, row by row, or the images and labels of all splits. Another
-    lossless format of the same pictures has the same digest.
+    It covers the pixels of a picture, row by row, or the images or features and the labels of all
+    splits. Another lossless format of the same data has the same digest.
     """
     data = experiments.data_of(config)
     if isinstance(data, PixelDataModule):
@@ -24,8 +25,11 @@ def digest_of(config: Mapping[str, Any]) -> str:
     elif isinstance(data, ImageDataModule):
         by_name = data.images.tensors
         tensors = [by_name[name] for name in sorted(by_name)]
+    elif isinstance(data, TableDataModule):
+        by_name = data.table.tensors
+        tensors = [by_name[name] for name in sorted(by_name)]
     else:
-        raise ActlabError(f"{type(data).__name__} has no pictures")
+        raise ActlabError(f"{type(data).__name__} has neither pictures nor a table")
 
     digest = hashlib.sha256()
     for tensor in tensors:

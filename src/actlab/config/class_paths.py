@@ -37,6 +37,7 @@ NETWORKS = (
     "MLP",
     "PyramidNet",
     "ResNet",
+    "ResidualMLP",
     "WideResNet",
 )
 _PLATEAU = "pytorch_lightning.cli.ReduceLROnPlateau"

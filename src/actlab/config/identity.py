@@ -65,6 +65,7 @@ ACTLAB = {
             "Pixel",
             "Square",
             "TIMIT",
+            "Table",
             "Text",
             "TwitterPOS",
         )

@@ -6,6 +6,7 @@ from actlab.datamodules.images import ImageDataModule
 from actlab.datamodules.mnist import MNISTDataModule
 from actlab.datamodules.pixels import PixelDataModule
 from actlab.datamodules.square import SquareDataModule
+from actlab.datamodules.table import TableDataModule
 from actlab.datamodules.text import TextDataModule
 from actlab.datamodules.timit import TIMITDataModule
 from actlab.datamodules.twitter_pos import TwitterPOSDataModule
@@ -18,6 +19,7 @@ __all__ = [
     "PixelDataModule",
     "SquareDataModule",
     "TIMITDataModule",
+    "TableDataModule",
     "TextDataModule",
     "TwitterPOSDataModule",
 ]

@@ -1,6 +1,6 @@
-"""Open a folder of pictures as tables of `datasets`.
+"""Open a folder of pictures or of tables as tables of `datasets`.
 
-A folder has parquet files in the hub's layout, or class folders.
+A folder has parquet files in the hub's layout, class folders of pictures, or CSV files.
 
 The reader of `datasets` guesses splits from file names. It reads a file twice if its folder and its
 name both name a split, ignores files in a second folder, does not detect shards that were never
@@ -81,16 +81,24 @@ def digest_of(
         digest_file: returns the digest of a file; by default, SHA-256 of its bytes.
         train: name of the training split.
     """
-    # List the files. Texts, because there may be a million of them.
+    # Texts, because there may be a million files
     if has_class_folders(folder, train):
         files = sorted(_all_pictures(folder))
     else:
         files = [str(file) for file in parquet_files(folder)]
+    return digest_of_files(folder, files, digest_file)
+
+
+def digest_of_files(
+    folder: Path,
+    files: Sequence[str],
+    digest_file: Callable[[Path], bytes] = _digest_of_bytes,
+) -> str:
+    """Return a digest of the names and contents of files below a folder, and of its `CARD`."""
     card = folder / CARD
     if card.is_file():
-        files.append(str(card))
+        files = [*files, str(card)]
 
-    # Digest their names and contents.
     digest = hashlib.sha256()
     for file in files:
         digest.update(os.fsencode(file.removeprefix(f"{folder}/")))
@@ -327,13 +335,41 @@ def parquet_files(folder: Path) -> list[Path]:
     return files
 
 
+def table_files(folder: Path) -> list[Path]:
+    """Return all parquet files below a folder, sorted, or else all CSV files.
+
+    Raises:
+        ActlabError: if there are none of either kind.
+    """
+    for pattern in ("*.parquet", "*.csv"):
+        files = [file for file in sorted(folder.rglob(pattern)) if file.is_file()]
+        if files:
+            return files
+    raise ActlabError(
+        f"{folder}: expected parquet or CSV files, such as train.csv and test.csv, got none. Use "
+        "another folder."
+    )
+
+
 def open_parquet(
     folder: Path, reader_folder: Path, name: str | None = None, mode: str | None = None
 ) -> Any:
-    """Return the splits of a folder in the hub's layout.
+    """Return the splits of a folder in the hub's layout; see `open_files`."""
+    return open_files(folder, parquet_files(folder), reader_folder, name, mode)
+
+
+def open_files(
+    folder: Path,
+    files: Sequence[Path],
+    reader_folder: Path,
+    name: str | None = None,
+    mode: str | None = None,
+) -> Any:
+    """Return the splits of parquet or CSV files.
 
     Args:
         folder: of the dataset.
+        files: all parquet files or all CSV files of the dataset, below the folder.
         reader_folder: where `datasets` makes the copy of the files that it reads.
         name: of one of several datasets that the folder's `CARD` describes.
         mode: how `datasets` makes its copy.
@@ -345,14 +381,13 @@ def open_parquet(
     import pyarrow
 
     # A card may state the files of each split; otherwise the reader guesses them.
-    files = parquet_files(folder)
     card = folder / CARD
     text = regular(card).read_text("utf-8", "replace") if card.is_file() else ""
     is_stated = name is not None or "\nconfigs:" in f"\n{text}"
 
     # Check the files.
     _check_shards(files)
-    _check_class_names(files)
+    _check_class_names([file for file in files if file.suffix == ".parquet"])
 
     try:
         with quiet():
@@ -377,7 +412,7 @@ def open_parquet(
         *UNREADABLE,
     ) as error:
         if mode is None:  # perhaps only the copy is damaged
-            return open_parquet(folder, reader_folder, name, "force_redownload")
+            return open_files(folder, files, reader_folder, name, "force_redownload")
         cause = one_line(error.__cause__ or error)
         raise ActlabError(
             f"dataset {str(folder)!r} cannot be read ({cause}). Fetch it again, or set data.name "

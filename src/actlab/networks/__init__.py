@@ -1,4 +1,4 @@
-"""Networks of the papers' experiments, a GPT and a coordinate network.
+"""Networks of the papers' experiments, a GPT, a coordinate network and a residual MLP.
 
 Each receives a factory of activations, never a name.
 """
@@ -12,6 +12,7 @@ from actlab.networks.gpt import GPT
 from actlab.networks.init import INIT_RULES, initialise
 from actlab.networks.mlp import MLP, ActivationFactory
 from actlab.networks.pyramid import PyramidNet
+from actlab.networks.residual_mlp import ResidualMLP
 from actlab.networks.resnet import ResNet
 from actlab.networks.wide_resnet import WideResNet
 
@@ -27,6 +28,7 @@ __all__ = [
     "Dropout",
     "PyramidNet",
     "ResNet",
+    "ResidualMLP",
     "WideResNet",
     "initialise",
 ]

@@ -28,6 +28,7 @@ from actlab import activations
 from actlab.config.values import mapped
 from actlab.networks import GPT, Dropout
 from actlab.networks.gpt import Attention, DecoderBlock, FeedForward
+from actlab.networks.residual_mlp import MLPBlock
 from actlab.random import seeding_hooks, streams
 from actlab.random.streams import Stream
 from actlab.runtime.modules import plain_attributes
@@ -328,6 +329,7 @@ def stacked_dropout(members: Sequence[Dropout], stream: Stream) -> Dropout:
 @stacked_form(DecoderBlock)
 @stacked_form(Attention)
 @stacked_form(FeedForward)
+@stacked_form(MLPBlock)
 @stacked_form(nn.Sequential)
 def walked(members: Sequence[nn.Module], stream: Stream) -> nn.Module:
     """Return a copy of a composite module with its children replaced by their stacked forms.
