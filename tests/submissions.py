@@ -29,7 +29,7 @@ class Submission(TypedDict):
     """An activation that its author put on the scoreboard, in a folder of its name.
 
     The folder has the author's file, the table of each data set as ``TASK/DATA/table.json``, and
-    the runs that selected settings as ``TASK/choose/values.csv``.
+    the runs that selected settings on a data set as ``TASK/DATA/choose/values.csv``.
     """
 
     activation: Any  # its value in studies
@@ -53,10 +53,11 @@ def problems(folder: Path) -> list[str]:
         if text != submission["code"]:
             found.append(f"{name} is not the code of the runs")
 
-    # Each data set of the scoreboard has its table, and each task the runs that selected settings
-    for task, stated in definition.load().tasks.items():
-        if not (folder / task / selections.FILE).exists():
-            found.append(f"{task}: no {selections.FILE}")
+    # Each data set of the scoreboard has its table, and the runs that selected settings on it
+    for task, stated in definition.load().with_tables.items():
+        for group in stated.groups:
+            if not (folder / task / group[0] / selections.FILE).exists():
+                found.append(f"{task}, {group[0]}: no {selections.FILE}")
         for data, data_set in stated.data.items():
             file = folder / task / data / TABLE
             if not file.exists():
@@ -89,7 +90,7 @@ def _faults_of_fields(name: str, submission: Submission) -> list[str]:
 
 def _names_on_the_scoreboard() -> set[str]:
     names = set()
-    for task in definition.load().tasks.values():
+    for task in definition.load().with_tables.values():
         for data_set in task.data.values():
             stored = study_table.read(resource(data_set.table) / TABLE)
             names |= {str(row.point.get(stored.compare)) for row in stored.rows}

@@ -8,12 +8,13 @@ from actlab.scoreboard import definition
 
 @pytest.fixture
 def state(tmp_path, monkeypatch):
-    """A function that makes a mapping the definition of the scoreboard."""
-    file = tmp_path / "scoreboard.yaml"
+    """A function that makes a mapping the definition of a version of the scoreboard."""
 
-    def stated(content):
+    def stated(content, version=1):
+        file = tmp_path / f"scoreboard_{version}.yaml"
+        content = {**content, "version": version}
         file.write_text(yaml.safe_dump(content, sort_keys=False))
-        monkeypatch.setattr(definition, "FILE", str(file))
+        monkeypatch.setitem(definition.FILES, version, str(file))
         definition.load.cache_clear()
 
     yield stated

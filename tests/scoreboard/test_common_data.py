@@ -44,10 +44,11 @@ def selecting(label, name, tasks, folder):
     """The stored runs that selected settings, under another name."""
     files = {}
     for task in tasks:
-        data_set = next(iter(definition.load().tasks[task].data.values()))
+        data, data_set = next(iter(definition.load().tasks[task].data.items()))
         runs = pd.read_csv(resource(data_set.table) / "choose/values.csv")
-        files[task] = folder / f"{task}.csv"
-        runs[runs[UNIT] == label].assign(**{UNIT: name}).to_csv(files[task], index=False)
+        file = folder / f"{task}.csv"
+        runs[runs[UNIT] == label].assign(**{UNIT: name}).to_csv(file, index=False)
+        files[task, data] = file
     return files
 
 

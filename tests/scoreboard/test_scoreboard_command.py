@@ -210,7 +210,7 @@ def test_other_pictures_than_the_stated_ones_are_rejected(
     mine = ("--activation", "silu", "--minutes", "0", "--data")
     outcome = cli("scoreboard", *mine, kept)
     assert outcome.code == 2
-    assert "first.png: expected pictures with the digest 000000000000…, got " in outcome.err
+    assert "first.png: expected data with the digest 000000000000…, got " in outcome.err
 
     # The same pixels in another file are valid
     with Image.open(kept / "first.png") as picture:

@@ -471,7 +471,7 @@ def test_settings_of_further_data_are_those_of_the_first(kept, state, tmp_path):
     selected = {"seeds": 3, "score": 1.0, "again": 0.6, "elsewhere": 1.0}
     first["rows"][2] |= {"edges": ["model.optimizer.lr"], "choice": selected}
     (tmp_path / "words/table.json").write_text(json.dumps(first))
-    content = yaml.safe_load(Path(definition.FILE).read_text())
+    content = yaml.safe_load(Path(definition.FILES[1]).read_text())
     content["tasks"]["text"]["data"]["more"] = {"table": str(tmp_path / "photo")}
     state(content)
     sine = next(s for s in scores.load().standings if s.label == "sine")

@@ -31,10 +31,10 @@ def made(program, tmp_path):
     (folder / "submission.json").write_text(json.dumps(head))
 
     for task, stated in definition.load().tasks.items():
-        first = next(iter(stated.data.values()))
-        selecting = folder / task / selections.FILE
+        first, first_data = next(iter(stated.data.items()))
+        selecting = folder / task / first / selections.FILE
         selecting.parent.mkdir(parents=True)
-        text = (resource(first.table) / selections.FILE).read_text().replace("gelu,", "Mine,")
+        text = (resource(first_data.table) / selections.FILE).read_text().replace("gelu,", "Mine,")
         selecting.write_text(text)
         for data, data_set in stated.data.items():
             seeds = load(stated.study).stages[-1].seeds
@@ -86,7 +86,8 @@ def test_a_submission_is_on_the_scoreboard_under_its_name(made, monkeypatch):
     assert slope.rank.datasets == 10
 
     # Its selections vary as GELU's do
-    comparisons = scores.compared(tables.of_scoreboard({}, {}))
+    stated = definition.load()
+    comparisons = scores.compared(tables.of_scoreboard(stated, {}, {}), stated)
     for comparison in comparisons:
         slope_setting = comparison.runs["slope"].setting
         assert slope_setting.variance == comparison.runs["gelu"].setting.variance
@@ -133,8 +134,8 @@ def test_a_wrong_table_is_found(made, message):
 
 
 def test_missing_runs_that_selected_settings_are_found(made):
-    (made / "text" / selections.FILE).unlink()
-    assert problems(made) == [f"text: no {selections.FILE}"]
+    (made / "text/Bible" / selections.FILE).unlink()
+    assert problems(made) == [f"text, Bible: no {selections.FILE}"]
 
 
 def test_a_missing_data_set_is_found(made):

@@ -21,6 +21,7 @@ from actlab.engines.running import Engine, run
 from actlab.engines.workers import Worker
 from actlab.errors import ActlabError
 from actlab.scoreboard import definition, scores, selections, sentences
+from actlab.scoreboard.definition import Definition, Task
 from actlab.scoreboard.planning import PlannedTask, named_tasks, planned
 from actlab.scoreboard.tables import DataName
 from actlab.stages import opening
@@ -32,7 +33,6 @@ _SLACK = 1.2  # of the minutes that are advised, because the next estimate diffe
 
 def parser() -> Parser:
     """Return the argument parser of ``actlab scoreboard``."""
-    tasks = definition.load().tasks
     command = Parser(
         prog="actlab scoreboard",
         description="Rank your activation on the scoreboard, over several tasks. Only your "
@@ -58,9 +58,16 @@ def parser() -> Parser:
     )
     command.add_argument(
         "--tasks",
-        default=",".join(tasks),
+        default="",
         metavar="NAMES",
-        help="tasks, separated by commas; default: %(default)s",
+        help="tasks, separated by commas; default: all",
+    )
+    command.add_argument(
+        "--version",
+        type=int,
+        choices=[*definition.FILES],
+        default=definition.CURRENT,
+        help="version of the scoreboard; default: %(default)s",
     )
     command.add_argument(
         "--data",
@@ -90,7 +97,8 @@ def main(argv: Sequence[str]) -> int:
     """Run ``actlab scoreboard``; return 1 if runs failed."""
     args = parser().parse_args(argv)
     activations = [activation(text) for text in args.activations]
-    reference = definition.load().reference
+    stated = definition.load(args.version)
+    reference = stated.reference
     # The reference is on the scoreboard already
     if reference in activations:
         raise ActlabError(
@@ -100,12 +108,12 @@ def main(argv: Sequence[str]) -> int:
 
     # Without an activation nothing is trained
     if not activations:
-        show({}, {}, args.runs_dir)
+        show({}, {}, args.version, args.runs_dir)
         return 0
 
     # Plan the studies
     plans, left_out = planned(
-        named_tasks(args.tasks), activations, args.data, args.smoke
+        named_tasks(args.tasks, stated), activations, args.data, args.smoke
     )
     for line in left_out:
         print(line)
@@ -113,7 +121,7 @@ def main(argv: Sequence[str]) -> int:
     # Compare an estimate of their time with the limit
     start = time.monotonic()
     limit = args.minutes * 60
-    seconds = _estimate(plans, args.runs_dir)
+    seconds = _estimate(plans, stated, args.runs_dir)
     cores = os.cpu_count() or 1
     total = sum(seconds.values())
     idle = f"{duration(total / cores)} on {plural(cores, 'idle core')}"
@@ -123,17 +131,16 @@ def main(argv: Sequence[str]) -> int:
     )
     if limit == 0:  # the estimate was all that was asked for
         return 0
-    # A study uses all cores
-    needed = {name: seconds[plan.study.name] / cores for name, plan in plans.items()}
-    # The time of the estimate itself counts, too
+    # A study uses all cores. The time of the estimate itself counts, too
+    needed = {name: seconds[name] / cores for name in plans}
     elapsed = time.monotonic() - start
-    check_minutes(limit, elapsed, needed)
+    check_minutes(limit, elapsed, _shortest_studies(plans, needed))
 
     # Train what fits into the minutes
     failed = 0
     late = []
     tables: dict[DataName, StudyTable] = {}
-    selecting: dict[str, Path] = {}
+    selecting: dict[DataName, Path] = {}
     for name, plan in plans.items():
         # A later task may be shorter and still fit
         if time.monotonic() - start + needed[name] > limit:
@@ -141,9 +148,9 @@ def main(argv: Sequence[str]) -> int:
             continue
         folder = StudyFolder(plan.study, args.runs_dir / plan.study.name)
         failed += run(folder, Engine())
-        tables |= tables_of(name, plan, folder)
+        tables |= tables_of(plan, folder)
         # Runs of the first data set, which selected the settings
-        selecting[name] = folder.path / selections.FILE
+        selecting[plan.task, plan.data[0]] = folder.path / selections.FILE
 
     # Show the results
     if late:
@@ -151,28 +158,30 @@ def main(argv: Sequence[str]) -> int:
             f"left out, because they do not fit into {duration(limit)}: {', '.join(late)}"
         )
     if args.smoke:
-        print(*sentences.smoke_lines(tables), sep="\n")
+        print(*sentences.smoke_lines(tables, args.version), sep="\n")
     elif tables:
-        show(tables, selecting, args.runs_dir)
+        show(tables, selecting, args.version, args.runs_dir)
     return 1 if failed else 0
 
 
-def _estimate(plans: Mapping[str, PlannedTask], folder: Path) -> dict[str, float]:
+def _estimate(
+    plans: Mapping[str, PlannedTask], stated: Definition, folder: Path
+) -> dict[str, float]:
     """Check the configs and data of studies, and return the seconds that each takes, by name."""
     studies = [plan.study for plan in plans.values()]
     with Worker() as worker:  # one for all studies, which have the same activations
         for study in studies:
             worker.call(configs.check, study)
-        for name, plan in plans.items():
-            _check_data(name, plan, worker)
+        for plan in plans.values():
+            _check_data(plan, stated.tasks[plan.task], worker)
         return estimates.timed(studies, folder, worker)
 
 
-def _check_data(name: str, plan: PlannedTask, worker: Worker) -> None:
-    """Raise an ActlabError if the pictures of a task are not those that the scoreboard states."""
+def _check_data(plan: PlannedTask, task: Task, worker: Worker) -> None:
+    """Raise an ActlabError if the data of a task is not the data that the scoreboard states."""
     stages = plan.study.stages[1:]
     for data, stage in zip(plan.data, stages, strict=True):
-        expected = definition.load().tasks[name].data[data].content
+        expected = task.data[data].content
         # Smoke runs read samples instead
         if not expected or plan.study.smoke:
             continue
@@ -183,9 +192,20 @@ def _check_data(name: str, plan: PlannedTask, worker: Worker) -> None:
         digest = worker.call("actlab.checks.data_digests:digest_of", config)
         if digest != expected:
             raise ActlabError(
-                f"{get_dotted(config, 'data.dataset')}: expected pictures with the digest "
+                f"{get_dotted(config, 'data.dataset')}: expected data with the digest "
                 f"{expected[:12]}…, got {digest[:12]}…. See docs/guide/scoreboard.md."
             )
+
+
+def _shortest_studies(
+    plans: Mapping[str, PlannedTask], seconds: Mapping[str, float]
+) -> dict[str, float]:
+    """Return the seconds of the shortest study of each task."""
+    shortest: dict[str, float] = {}
+    for name, plan in plans.items():
+        so_far = shortest.get(plan.task, math.inf)
+        shortest[plan.task] = min(so_far, seconds[name])
+    return shortest
 
 
 def check_minutes(limit: float, elapsed: float, seconds: Mapping[str, float]) -> None:
@@ -210,9 +230,7 @@ def check_minutes(limit: float, elapsed: float, seconds: Mapping[str, float]) ->
     )
 
 
-def tables_of(
-    name: str, plan: PlannedTask, folder: StudyFolder
-) -> dict[DataName, StudyTable]:
+def tables_of(plan: PlannedTask, folder: StudyFolder) -> dict[DataName, StudyTable]:
     """Write the reports on the data sets of a task that have results, and return their tables."""
     from actlab.reports import output, table_files
 
@@ -224,7 +242,7 @@ def tables_of(
         table = table_of(loaded[number])
         path = folder.path / plan.study.stages[number].name
         output.write(loaded[: number + 1], table, path, html=True)
-        tables[name, data] = table
+        tables[plan.task, data] = table
     if tables:
         table_files.write_text(
             folder.path / selections.FILE, table_files.to_csv(loaded[0])
@@ -233,17 +251,23 @@ def tables_of(
 
 
 def show(
-    tables: Mapping[DataName, StudyTable], selecting: Mapping[str, Path], folder: Path
+    tables: Mapping[DataName, StudyTable],
+    selecting: Mapping[DataName, Path],
+    version: int,
+    folder: Path,
 ) -> None:
     """Print how the user's activations compare, or all without any, and write the scoreboard.
 
     Args:
         tables: of the user's runs.
-        selecting: files of the user's runs that selected settings, by task.
-        folder: of the scoreboard.
+        selecting: files of the user's runs that selected settings, by the data set they used.
+        version: of the scoreboard.
+        folder: of version 1; a later one has a folder below it.
     """
     from actlab.scoreboard import page
 
-    scoreboard = scores.load(tables, selecting)
+    scoreboard = scores.load(tables, selecting, version)
+    if version > 1:
+        folder = folder / f"version_{version}"
     print(*sentences.lines(scoreboard), sep="\n")
     print(*page.write(scoreboard, folder), sep="\n")

@@ -12,7 +12,7 @@ from actlab.reports import style
 from actlab.reports.canvas import mpl
 from actlab.scoreboard.figure import draw, tasks_of
 from actlab.scoreboard.scores import Score, Scoreboard
-from actlab.scoreboard.sentences import FAILS, NONE, ratio_text, sentence
+from actlab.scoreboard.sentences import FAILS, NONE, not_run, ratio_text, sentence
 from actlab.storage.files import write_atomically
 
 NAME = "scoreboard"  # of the files, without suffix
@@ -52,7 +52,8 @@ def to_markdown(scoreboard: Scoreboard) -> str:
         stable=f"{100 * STABLE:g}",
     )
     parts = [
-        "# Scoreboard",
+        f"# Scoreboard, version {scoreboard.version}",
+        *not_run(scoreboard),
         "## Ranks",
         _ranks(scoreboard),
         "## Error by task",
@@ -162,6 +163,8 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def to_json(scoreboard: Scoreboard) -> str:
     """Return the standings with all digits, without p."""
     content = asdict(scoreboard)
+    if not scoreboard.not_run:
+        del content["not_run"]
     for standing in content["standings"]:
         for score in standing["on"]:
             del score["p"]

@@ -9,8 +9,7 @@ from typing import Any
 
 from actlab.errors import ActlabError
 from actlab.errors.messages import unknown
-from actlab.scoreboard import definition
-from actlab.scoreboard.definition import DataSet, Task
+from actlab.scoreboard.definition import DataSet, Definition, Task
 from actlab.storage.digests import digest_of
 from actlab.studies.plan import SMOKE_SUFFIX, Stage, Study
 from actlab.studies.reading import load
@@ -19,15 +18,22 @@ from actlab.studies.seeds import seed_list
 
 @dataclass(frozen=True)
 class PlannedTask:
-    """The study of a task, and the data sets of its stages; the first stage selects settings."""
+    """A study of a task, and the data sets of its stages; the first stage selects settings.
 
+    A task has a study for each of its groups of data sets.
+    """
+
+    task: str
     study: Study
     data: tuple[str, ...]  # of the stages after the first
 
 
-def named_tasks(names: str) -> dict[str, Task]:
-    """Return the tasks of a list of names with commas."""
-    tasks = definition.load().tasks
+def named_tasks(names: str, stated: Definition) -> dict[str, Task]:
+    """Return the tasks of a list of names with commas; all tasks without names."""
+    tasks = stated.with_tables
+    if not names:
+        return tasks
+
     selected = {}
     for name in map(str.strip, names.split(",")):
         if name not in tasks:
@@ -42,10 +48,13 @@ def planned(
     folder: Path | None,
     smoke: bool = False,
 ) -> tuple[dict[str, PlannedTask], list[str]]:
-    """Return the tasks with data in a folder, and a line for each data set without.
+    """Return the studies of the tasks with data in a folder, and a line for all other data.
 
-    Tasks in a smoke run are trained on samples of their first data set. A task without its first
-    data set, which selects settings, is left out with all its data.
+    Tasks in a smoke run are trained on samples of their first data set. A group of data sets
+    without its first one, which selects settings, is left out.
+
+    Returns:
+        The studies by name, and lines that name the data sets that are left out.
 
     Raises:
         ActlabError: no task has data, or the content of a file is not the content that the
@@ -54,22 +63,20 @@ def planned(
     plans = {}
     left_out = []
     for name, task in tasks.items():
-        first = next(iter(task.data))
+        groups = task.groups
         if smoke:
-            plans[name] = planned_task(name, task, [first], activations, smoke=True)
-            continue
+            groups = [groups[0][:1]]
+        for group in groups:
+            # Look for the data of each data set
+            available = group
+            if not smoke:
+                available, lines = _available(name, task, group, folder)
+                left_out += lines
 
-        # Look for the data of each data set
-        available = []
-        for data, data_set in task.data.items():
-            reason = reason_against(data_set, folder)
-            if reason:
-                left_out.append(f"left out: {name}, {data}: {reason}")
-            else:
-                available.append(data)
-
-        if first in available:
-            plans[name] = planned_task(name, task, available, activations, folder)
+            # Further groups have studies of their own
+            if group[0] in available:
+                plan = planned_task(name, task, available, activations, folder, smoke)
+                plans[plan.study.name] = plan
 
     # Without any task
     if not plans:
@@ -78,6 +85,21 @@ def planned(
             f"--data: expected a folder with data of a task. See {guide}."
         )
     return plans, left_out
+
+
+def _available(
+    name: str, task: Task, group: Iterable[str], folder: Path | None
+) -> tuple[list[str], list[str]]:
+    """Return the data sets of a group that can be used, and a line for each other one."""
+    available = []
+    lines = []
+    for data in group:
+        reason = reason_against(task.data[data], folder)
+        if reason:
+            lines.append(f"left out: {name}, {data}: {reason}")
+        else:
+            available.append(data)
+    return available, lines
 
 
 def reason_against(data_set: DataSet, folder: Path | None) -> str:
@@ -114,12 +136,12 @@ def planned_task(
     folder: Path | None = None,
     smoke: bool = False,
 ) -> PlannedTask:
-    """Return the study of a task on its first data set, and on others at the selected settings.
+    """Return the study that selects settings on a data set, and uses them on others.
 
     Args:
         name: of the task.
         task: its definition.
-        data: the names of data sets, the first of the task first.
+        data: the names of data sets of a group, the one that selects settings first.
         activations: that the study trains.
         folder: with the data; None for samples, or for a task that needs none.
         smoke: train briefly on samples.
@@ -141,13 +163,22 @@ def planned_task(
     stages = list(study.stages)
     for further_name in further:
         data_set = task.data[further_name]
-        stage = further_name.replace(" ", "-").lower()
-        stages.append(
-            Stage(stage, seed_list(data_set.seeds), data_set.settings(folder))
-        )
+        seeds = seed_list(data_set.seeds)
+        stages.append(Stage(_slug(further_name), seeds, data_set.settings(folder)))
 
+    # A further group has its own folder of runs
     title = f"{task.title.capitalize()}: {study.title}"
+    study_name = name
+    if task.data[first].selects:
+        study_name = f"{name}-{_slug(first)}"
     if smoke:
-        name += SMOKE_SUFFIX
-    study = replace(study, name=name, title=title, stages=tuple(stages), more_seeds="")
-    return PlannedTask(study, (first, *further))
+        study_name += SMOKE_SUFFIX
+    study = replace(
+        study, name=study_name, title=title, stages=tuple(stages), more_seeds=""
+    )
+    return PlannedTask(name, study, (first, *further))
+
+
+def _slug(name: str) -> str:
+    """Return the name of a data set as a part of names of folders."""
+    return name.replace(" ", "-").lower()

@@ -16,6 +16,7 @@ from actlab.analysis.study_table import Row, StudyTable
 from actlab.analysis.wording import joined
 from actlab.config.values import value_key
 from actlab.scoreboard import definition, statistic, tables
+from actlab.scoreboard.definition import Definition
 from actlab.scoreboard.selections import error_of
 from actlab.scoreboard.statistic import FEWEST_TASKS, Effect, OverTasks, Ratio, Task
 from actlab.scoreboard.tables import DataName, ScoredTable
@@ -144,12 +145,14 @@ class Scoreboard:
     Activations that lack data sets come after those that have them all.
     """
 
+    version: int
     reference: str
     best: str  # the activation with the lowest mean rank over all data sets
     equivalence: float  # ratio up to which activations count as practically equal
     # Share of the best activation's gain over chance; less is a failure.
     least_gain: float
     standings: tuple[Standing, ...]
+    not_run: tuple[str, ...]  # tasks and data sets that are stated and have no results
 
     @property
     def users(self) -> set[str]:
@@ -159,22 +162,25 @@ class Scoreboard:
 
 def load(
     user_tables: Mapping[DataName, StudyTable] | None = None,
-    user_runs: Mapping[str, Path] | None = None,
+    user_runs: Mapping[DataName, Path] | None = None,
+    version: int = definition.CURRENT,
 ) -> Scoreboard:
-    """Return the scoreboard, with the rows of the user's tables.
+    """Return a version of the scoreboard, with the rows of the user's tables.
 
     Args:
         user_tables: the user's tables.
-        user_runs: the file of the user's runs that selected settings, by task.
+        user_runs: files of the user's runs that selected settings, by the data set that they used.
+        version: of the scoreboard.
     """
-    comparisons = compared(tables.of_scoreboard(user_tables or {}, user_runs or {}))
+    stated = definition.load(version)
+    scored = tables.of_scoreboard(stated, user_tables or {}, user_runs or {})
+    comparisons = compared(scored, stated)
     labels: dict[str, None] = {}
     for comparison in comparisons:
         labels |= dict.fromkeys(comparison.runs)
 
     # Compare each activation with the reference, which comes first
-    stated = definition.load()
-    standings = [_standing(label, comparisons) for label in labels]
+    standings = [_standing(label, comparisons, stated) for label in labels]
     standings.sort(key=_order)
     standings.sort(key=lambda standing: standing.label != stated.reference)
 
@@ -184,42 +190,49 @@ def load(
     level = LEVEL / max(1, len(standings) - 1)
     compared_with_best = []
     for standing in standings:
-        tasks = _succeeded(_effects(standing.label, best, comparisons))
+        tasks = _succeeded(_effects(standing.label, best, comparisons, stated))
         if tasks and standing.over and standing.label != best:
             standing = replace(
                 standing, against_best=statistic.over_these(tasks, level)
             )
         compared_with_best.append(standing)
     return Scoreboard(
+        version=stated.version,
         reference=stated.reference,
         best=best,
         equivalence=stated.equivalence,
         least_gain=stated.least_gain,
         standings=tuple(compared_with_best),
+        not_run=tuple(stated.not_run),
     )
 
 
-def compared(scored: Mapping[DataName, ScoredTable]) -> list[Comparison]:
+def compared(
+    scored: Mapping[DataName, ScoredTable], stated: Definition
+) -> list[Comparison]:
     """Return a comparison for each table and each point of its other grid keys."""
     labels = tables.labels_of(data.table for data in scored.values())
-    settings: dict[tuple[str, Point], Setting] = {}
+    settings: dict[DataName, dict[Point, Setting]] = {}
     comparisons = []
     for name, data in scored.items():
-        # Further data sets of a task inherit the settings
+        # Further data sets inherit the settings
         task, _ = name
+        settings_of_group = settings.setdefault((task, data.selected_on), {})
         for row in data.table.rows:
             unstable = row.choice is not None and row.choice.unstable
             setting = Setting(
                 bool(row.edges), unstable, data.variances.get(row.point, 0.0)
             )
-            settings.setdefault((task, row.point), setting)
+            settings_of_group.setdefault(row.point, setting)
 
         # Compare the rows that differ only in the activation
         for part, rows in data.table.points:
             by_label = {}
             for row in rows:
                 by_label[labels[value_key(row.point[data.table.compare])]] = row
-            comparisons.append(_comparison(name, part, by_label, data.table, settings))
+            comparisons.append(
+                _comparison(name, part, by_label, data.table, settings_of_group, stated)
+            )
     return comparisons
 
 
@@ -228,34 +241,37 @@ def _comparison(
     part: str,
     rows: Mapping[str, Row],
     table: StudyTable,
-    settings: Mapping[tuple[str, Point], Setting],
+    settings: Mapping[Point, Setting],
+    stated: Definition,
 ) -> Comparison:
     """Return the comparison of some rows of a table, which differ only in the activation."""
     task, data = name
-    stated = definition.load().tasks[task]
+    stated_task = stated.tasks[task]
 
     # Read the column with the chance level of the scoreboard
     column: Column = next(iter(rows.values())).primary
-    chance = stated.data[data].chance
+    chance = stated_task.data[data].chance
     if chance is not None:
         column = replace(column, chance=chance)
 
     # Read the runs of each activation
-    limit = _limit(column, rows.values(), table)
+    limit = _limit(column, rows.values(), table, stated.least_gain)
     runs = {}
     for label, row in rows.items():
         if row.primary.values:
             runs[label] = _runs(
-                row, column, limit, settings[task, row.point], table.is_own(row)
+                row, column, limit, settings[row.point], table.is_own(row)
             )
 
     comparison_name = joined(f"{task}: {data}", part)
-    if stated.points_are_data:
+    if stated_task.points_are_data:
         data += f" {part}"
     return Comparison(comparison_name, task, data, column.goal, runs)
 
 
-def _limit(column: Column, rows: Iterable[Row], table: StudyTable) -> float:
+def _limit(
+    column: Column, rows: Iterable[Row], table: StudyTable, least_gain: float
+) -> float:
     """Return the error above which a run gains too little over chance, and has failed.
 
     The gain is relative to the best activation that is not the user's.
@@ -270,7 +286,7 @@ def _limit(column: Column, rows: Iterable[Row], table: StudyTable) -> float:
         middle = row.primary.median
         if middle is not None and not table.is_own(row):
             best = min(best, error_of(column, middle))
-    return chance - definition.load().least_gain * (chance - best)
+    return chance - least_gain * (chance - best)
 
 
 def _runs(
@@ -296,9 +312,10 @@ def _runs(
     return Runs(values, errors, setting, middle, by_user)
 
 
-def _standing(label: str, comparisons: Sequence[Comparison]) -> Standing:
+def _standing(
+    label: str, comparisons: Sequence[Comparison], stated: Definition
+) -> Standing:
     """Return an activation compared with the reference."""
-    stated = definition.load()
     own_comparisons = [
         comparison for comparison in comparisons if label in comparison.runs
     ]
@@ -314,7 +331,7 @@ def _standing(label: str, comparisons: Sequence[Comparison]) -> Standing:
     # Score it on each task
     rank, ranks = _ranked(label, own_comparisons)
     probabilities = _by_task(own_comparisons, [score.better for score in scores])
-    effects = _effects(label, stated.reference, own_comparisons)
+    effects = _effects(label, stated.reference, own_comparisons, stated)
     task_scores = {}
     for name, probability in probabilities.items():
         ratio = None
@@ -413,14 +430,16 @@ def _mean(values: Iterable[float]) -> float:
 
 
 def _effects(
-    label: str, reference: str, comparisons: Sequence[Comparison]
+    label: str,
+    reference: str,
+    comparisons: Sequence[Comparison],
+    stated: Definition,
 ) -> dict[str, Task | None]:
     """Return the effects on each task where the reference of the scoreboard did not fail.
 
     A task in which one of the two activations failed has None.
     """
     # Collect the effects by data set
-    stated = definition.load()
     effects: dict[str, dict[str, list[Effect]]] = {}
     failed = set()
     for comparison in comparisons:

@@ -20,14 +20,23 @@ NONE = "–"  # without runs, or where the reference fails
 
 def lines(scoreboard: Scoreboard) -> list[str]:
     """Return the user's activations in words; all activations if none is the user's."""
+    lines = not_run(scoreboard)
     if not scoreboard.users:
-        return [sentence(standing, scoreboard) for standing in scoreboard.standings]
-    lines = []
+        for standing in scoreboard.standings:
+            lines.append(sentence(standing, scoreboard))
+        return lines
     for standing in scoreboard.standings:
         if standing.own:
             verdicts = [verdict(score, scoreboard) for score in standing.on]
             lines += ["", standing.label, *verdicts, *statements(standing, scoreboard)]
     return lines
+
+
+def not_run(scoreboard: Scoreboard) -> list[str]:
+    """Return a line with the tasks and data sets that have no results yet, if there are any."""
+    if not scoreboard.not_run:
+        return []
+    return [f"Stated, not run yet: {'; '.join(scoreboard.not_run)}."]
 
 
 def sentence(standing: Standing, scoreboard: Scoreboard) -> str:
@@ -125,7 +134,7 @@ def verdict(score: Score, scoreboard: Scoreboard) -> str:
     return "; ".join(words) + "."
 
 
-def smoke_lines(user_tables: Mapping[DataName, StudyTable]) -> list[str]:
+def smoke_lines(user_tables: Mapping[DataName, StudyTable], version: int) -> list[str]:
     """Return the values of smoke runs without a comparison, and what whole runs add."""
     # Values of the smoke runs
     lines = ["", f"Smoke scoreboard. {SMOKE}"]
@@ -143,7 +152,7 @@ def smoke_lines(user_tables: Mapping[DataName, StudyTable]) -> list[str]:
                 )
 
     # Show what whole runs add
-    scoreboard = scores.load()
+    scoreboard = scores.load(version=version)
     example = sentence(scoreboard.standings[1], scoreboard)
     lines.append(
         f"Without --smoke you get the ratio to {scoreboard.reference} with a verdict on each data "

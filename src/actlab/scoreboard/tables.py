@@ -11,14 +11,15 @@ from actlab.analysis import study_table
 from actlab.analysis.study_table import Row, StudyTable
 from actlab.config.labels import printer
 from actlab.config.values import value_key
-from actlab.scoreboard import definition, selections
+from actlab.scoreboard import selections
+from actlab.scoreboard.definition import DataSet, Definition
 from actlab.storage.files import DamagedError
 from actlab.storage.resources import resource
 from actlab.studies.plan import BLOCK
 from actlab.studies.points import Point
 from actlab.studies.reading import load
 
-# Tables of users, as ``NAME/TASK/DATA/table.json``.
+# Tables of users, as ``NAME/TASK/DATA/table.json``; the runs that selected settings beside them.
 SUBMITTED = "results/scoreboard/submitted"
 
 DataName = tuple[str, str]  # task and data set
@@ -66,6 +67,7 @@ class ScoredTable:
     """The table of a data set, with the rows of all activations."""
 
     table: StudyTable
+    selected_on: str  # data set of the task that selected its settings
     # Variance of the effect over selections of the settings; empty on data that
     # selected none
     variances: Mapping[Point, float]
@@ -78,57 +80,74 @@ class _Source(NamedTuple):
     # File of the runs that selected its settings; it may be missing.
     selecting: Path | None
     name: str = ""  # that the scoreboard shows, in place of the activation's
+    users: tuple[str, ...] = ()  # the user's activations
 
 
 def of_scoreboard(
-    user_tables: Mapping[DataName, StudyTable], user_runs: Mapping[str, Path]
+    stated: Definition,
+    user_tables: Mapping[DataName, StudyTable],
+    user_runs: Mapping[DataName, Path],
 ) -> dict[DataName, ScoredTable]:
     """Return the table of each data set: stored rows, rows of submissions, and the user's.
 
     Args:
+        stated: the version of the scoreboard.
         user_tables: the user's tables.
-        user_runs: the file of the user's runs that selected settings, by task.
+        user_runs: files of the user's runs that selected settings, by the data set that they used.
     """
     tables = {}
-    for task_name, task in definition.load().tasks.items():
-        first = next(iter(task.data))
-        for data_name, data_set in task.data.items():
-            # Read the stored table and submissions
-            folder = resource(data_set.table)
-            stored = study_table.read(folder / study_table.NAME, "reinstall actlab")
-            sources = [_Source(stored, folder / selections.FILE)]
-            sources += _submitted(task_name, data_name)
+    for task_name, task in stated.with_tables.items():
+        for group in task.groups:
+            for data_name in group:
+                name = (task_name, data_name)
+                sources = _sources(
+                    name, task.data[data_name], user_tables.get(name), user_runs
+                )
 
-            # Add the user's table
-            users: tuple[str, ...] = ()
-            user_table = user_tables.get((task_name, data_name))
-            if user_table:
-                sources.append(_Source(user_table, user_runs.get(task_name)))
-                users = user_table.own
-
-            # Put all rows together; the first data set selects settings
-            rows: list[Row] = []
-            variances: dict[Point, float] = {}
-            for source in sources:
-                runs = None
-                if (
-                    data_name == first
-                    and source.selecting
-                    and source.selecting.is_file()
-                ):
-                    runs = selections.read(source.selecting, load(task.study).select)
-                for row in comparable(source.table.rows, stored):
-                    source_row = row
-                    if source.name:
-                        source_row = replace(
-                            row, point=row.point | {stored.compare: source.name}
-                        )
-                    rows.append(source_row)
-                    if runs:
-                        variances[source_row.point] = runs.variance(row, source.table)
-            table = replace(stored, rows=tuple(rows), own=users)
-            tables[task_name, data_name] = ScoredTable(table, variances)
+                # Only the first data set of a group selects settings
+                if data_name != group[0]:
+                    sources = [source._replace(selecting=None) for source in sources]
+                tables[name] = _merged(sources, group[0], task.study)
     return tables
+
+
+def _sources(
+    name: DataName,
+    data_set: DataSet,
+    user_table: StudyTable | None,
+    user_runs: Mapping[DataName, Path],
+) -> list[_Source]:
+    """Return the stored table of a data set, the tables of submissions, and the user's."""
+    folder = resource(data_set.table)
+    stored = study_table.read(folder / study_table.NAME, "reinstall actlab")
+    sources = [_Source(stored, folder / selections.FILE), *_submitted(*name)]
+    if user_table:
+        runs = user_runs.get(name)
+        sources.append(_Source(user_table, runs, users=user_table.own))
+    return sources
+
+
+def _merged(sources: Sequence[_Source], selected_on: str, study: str) -> ScoredTable:
+    """Return the rows of all tables of a data set as one table; the first one is the stored."""
+    stored = sources[0].table
+    users: tuple[str, ...] = ()
+    rows: list[Row] = []
+    variances: dict[Point, float] = {}
+    for source in sources:
+        users += source.users
+        runs = None
+        if source.selecting and source.selecting.is_file():
+            runs = selections.read(source.selecting, load(study).select)
+        for row in comparable(source.table.rows, stored):
+            source_row = row
+            if source.name:
+                point = row.point | {stored.compare: source.name}
+                source_row = replace(row, point=point)
+            rows.append(source_row)
+            if runs:
+                variances[source_row.point] = runs.variance(row, source.table)
+    table = replace(stored, rows=tuple(rows), own=users)
+    return ScoredTable(table, selected_on, variances)
 
 
 def _submitted(task: str, data: str) -> list[_Source]:
@@ -138,7 +157,7 @@ def _submitted(task: str, data: str) -> list[_Source]:
     for file in sorted(root.glob(f"*/{task}/{data}/{study_table.NAME}")):
         table = study_table.read(file, "copy it again from the folder of the runs")
         name = file.relative_to(root).parts[0]
-        sources.append(_Source(table, root / name / task / selections.FILE, name))
+        sources.append(_Source(table, file.parent / selections.FILE, name))
     return sources
 
 

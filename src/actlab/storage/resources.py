@@ -7,7 +7,7 @@ from actlab.errors.messages import unknown
 
 _PACKAGE = Path(__file__).parents[1]
 _ROOTS = (_PACKAGE, _PACKAGE.parent.parent)  # of a wheel, of a checkout
-# A YAML file in ``configs`` that defines it; not a config of runs.
+# Start of the names of files in ``configs`` that define it and are not configs of runs
 _SCOREBOARD = "scoreboard"
 
 
@@ -26,7 +26,7 @@ def names_in(folder: str) -> list[str]:
     return sorted(
         path.stem
         for path in resource(folder).glob("*.yaml")
-        if path.stem != _SCOREBOARD
+        if not path.stem.startswith(_SCOREBOARD)
     )
 
 
