@@ -173,11 +173,11 @@ def _estimate(
         for study in studies:
             worker.call(configs.check, study)
         for plan in plans.values():
-            _check_data(plan, stated.tasks[plan.task], worker)
+            check_data(plan, stated.tasks[plan.task], worker)
         return estimates.timed(studies, folder, worker)
 
 
-def _check_data(plan: PlannedTask, task: Task, worker: Worker) -> None:
+def check_data(plan: PlannedTask, task: Task, worker: Worker) -> None:
     """Raise an ActlabError if the data of a task is not the data that the scoreboard states."""
     stages = plan.study.stages[1:]
     for data, stage in zip(plan.data, stages, strict=True):
