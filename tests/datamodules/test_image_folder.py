@@ -242,6 +242,17 @@ def test_sizes_are_told_beside_unreadable_pictures(pets):
     assert ". The other images have 19 different sizes: " in message
 
 
+def test_links_that_lead_back_are_not_followed(pets):
+    """Three links to the dataset's folder: a walk that follows them takes more than any time."""
+    names = module(pets).class_names
+    count = len(module(pets).images.tensors["train_labels"])
+    for folder in (pets, pets / "cat", pets / "dog"):
+        (folder / "again").symlink_to(pets)
+
+    assert module(pets).class_names == names
+    assert len(module(pets).images.tensors["train_labels"]) == count
+
+
 def test_what_does_not_fit_a_folder_is_named(pets):
     assert "data.leave_out: expected paths from" in refusal(
         module, pets, leave_out=["cat/none.png"]

@@ -25,6 +25,7 @@ from actlab.errors.messages import one_line
 from actlab.storage.digests import digest_of as digest_of_file
 from actlab.storage.digests import digests_of
 from actlab.storage.files import regular
+from actlab.storage.paths import leads_back
 
 CARD = "README.md"  # its header may list the files of each split and the class names
 # The suffixes of torchvision
@@ -142,7 +143,8 @@ def _has_pictures(folder: Path) -> bool:
 
 def _all_pictures(folder: Path) -> Iterator[str]:
     """Yield the paths of all pictures below a folder."""
-    for top, _, names in os.walk(folder, followlinks=True):
+    for top, folders, names in os.walk(folder, followlinks=True):
+        folders[:] = [name for name in folders if not leads_back(f"{top}/{name}")]
         for name in names:
             if name.lower().endswith(SUFFIXES):
                 yield f"{top}/{name}"
@@ -301,7 +303,9 @@ def _pictures(folder: Path, left_out: Set[str]) -> list[str]:
     for top, folders, names in os.walk(folder, followlinks=True):
         # The walk descends into the folders that this list retains.
         folders[:] = [
-            name for name in _visible(folders) if f"{top}/{name}" not in left_out
+            name
+            for name in _visible(folders)
+            if f"{top}/{name}" not in left_out and not leads_back(f"{top}/{name}")
         ]
         for name in _visible(names):
             file = f"{top}/{name}"
@@ -316,7 +320,9 @@ def _pictures(folder: Path, left_out: Set[str]) -> list[str]:
 
 
 def _subfolders(folder: Path) -> list[str]:
-    return _visible(entry.name for entry in os.scandir(folder) if entry.is_dir())
+    """Return the names of the visible folders in a folder, without links that lead back."""
+    names = _visible(entry.name for entry in os.scandir(folder) if entry.is_dir())
+    return [name for name in names if not leads_back(f"{folder}/{name}")]
 
 
 def _visible(names: Iterable[str]) -> list[str]:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from actlab.storage.digests import digests_of
 from actlab.storage.files import regular
-from actlab.storage.paths import at_home, resolved
+from actlab.storage.paths import at_home, leads_back, resolved
 from actlab.storage.spec import Spec
 
 ContentsByText = dict[str, str | None]  # results of `content_of`, each computed once
@@ -190,12 +190,10 @@ def _path_digest(path: Path) -> str | None:
 def _walk(folder: Path) -> Iterator[Path]:
     """Yield all paths below a folder in sorted order; skip links that lead back to a parent."""
     for top, folders, names in os.walk(folder, followlinks=True):
-        current = Path(top).resolve()
-        below = []
-        for name in folders:
-            if not current.is_relative_to(Path(top, name).resolve()):
-                below.append(name)
-        folders[:] = sorted(below)  # where `os.walk` goes on
+        # The walk descends into the folders that this list retains.
+        folders[:] = [
+            name for name in sorted(folders) if not leads_back(f"{top}/{name}")
+        ]
         for name in sorted(names):
             yield Path(top, name)
 

@@ -32,3 +32,10 @@ def at_home(path: str | Path) -> Path:
 def cache_folder(cache_dir: str | None = None) -> Path:
     """Return the cache folder: ``cache_dir``, else ``$ACTLAB_CACHE``, else ``~/.cache/actlab``."""
     return at_home(cache_dir or os.environ.get("ACTLAB_CACHE") or "~/.cache/actlab")
+
+
+def leads_back(path: str) -> bool:
+    """Return whether a path is a link to a folder that contains it; a walk would not end there."""
+    if not Path(path).is_symlink():
+        return False
+    return Path(path).parent.resolve().is_relative_to(os.path.realpath(path))
