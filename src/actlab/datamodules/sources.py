@@ -138,12 +138,13 @@ def is_undivided(folder: Path, train: str) -> bool:
 
 
 def _has_pictures(folder: Path) -> bool:
-    return next(_all_pictures(folder), None) is not None
+    # Links below a folder that is no dataset may lead to the whole disk.
+    return next(_all_pictures(folder, follow_links=False), None) is not None
 
 
-def _all_pictures(folder: Path) -> Iterator[str]:
+def _all_pictures(folder: Path, follow_links: bool = True) -> Iterator[str]:
     """Yield the paths of all pictures below a folder."""
-    for top, folders, names in os.walk(folder, followlinks=True):
+    for top, folders, names in os.walk(folder, followlinks=follow_links):
         folders[:] = [name for name in folders if not leads_back(f"{top}/{name}")]
         for name in names:
             if name.lower().endswith(SUFFIXES):
