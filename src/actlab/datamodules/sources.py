@@ -83,10 +83,14 @@ def digest_of(
         train: name of the training split.
     """
     # Texts, because there may be a million files
-    if has_class_folders(folder, train):
-        files = sorted(_all_pictures(folder))
-    else:
-        files = [str(file) for file in parquet_files(folder)]
+    try:
+        if has_class_folders(folder, train):
+            files = sorted(_all_pictures(folder))
+        else:
+            files = [str(file) for file in parquet_files(folder)]
+    except OSError as error:
+        # A folder may be removed, or be closed to this user.
+        raise ActlabError(f"{folder} cannot be read ({one_line(error)})") from error
     return digest_of_files(folder, files, digest_file)
 
 
