@@ -168,9 +168,13 @@ def test_large_numbers_keep_their_differences(module, tmp_path):
         (
             table(9),
             {"label": "height", "leave_out": ["label"]},
-            "expected whole numbers, texts, or true and false, of at",
+            "expected whole numbers, texts, or true and false, got float64.",
         ),
-        (table(9, label="yes"), {}, "of at least two classes, got 1 values of the type string"),
+        (
+            table(9, label="yes"),
+            {},
+            "expected at least two classes in the training rows, got 1. Set",
+        ),
         (
             table(9),
             {"leave_out": ["age", "height", "member"]},
