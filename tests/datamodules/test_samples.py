@@ -17,7 +17,7 @@ def files_of(folder):
 
 @pytest.mark.parametrize(
     ("name", "number", "most_bytes"),
-    [[
+    [
         ("table", 3, 40_000),
         ("text", 1, 60_000),
         ("timit", 288, 2_500_000),

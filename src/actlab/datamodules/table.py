@@ -25,6 +25,8 @@ from actlab.storage.files import temporary
 from actlab.storage.paths import cache_folder
 from actlab.validation import Whole, validated
 
+WHOLE_TYPES = ("int", "uint", "bool")  # beginnings of the names of column types
+TEXT_TYPES = ("string", "large_string")
 FORMAT = 1  # version of the cache; increased when reading changes
 
 
@@ -105,22 +107,28 @@ class TableDataModule(TensorDataModule):
                 "data.dataset: expected a folder of CSV or parquet files or a dataset of the "
                 "Hugging Face Hub, got null. Set it, or set data.sample to true."
             )
+
+        # Where the rows are, and which columns count.
         self.label = label
         self.leave_out = tuple(leave_out)
         self.name = name
         self.revision = None if sample else revision
+        self.cache_dir = cache_dir
+
+        # What a part takes from the training split, first for the test.
         self.shares = {"test": test, "val": validation}
         self.split_seed = split_seed
-        self.cache_dir = cache_dir
 
     @cached_property
     def table(self) -> Table:
         """All splits; read on first use, or memory-mapped from an earlier use's cache."""
+        # Find the files.
         folder, commit = locate(self.dataset, self.revision)
         files = table_files(folder)
         content = commit or _digest_of(folder, files)
 
         def read() -> dict[str, Tensor]:
+            # `datasets` makes a copy of the files in this temporary folder.
             with temporary(
                 cache_folder(self.cache_dir), "reading", folder=True
             ) as reader_folder:
@@ -134,6 +142,7 @@ class TableDataModule(TensorDataModule):
                 )
             return tensors
 
+        # Read them, or the cache of an earlier use.
         key = (FORMAT, content, self.name, self.label, self.leave_out)
         tensors = made_once("table", key, self.cache_dir, read)
         names = bytes(tensors.pop("class_names").tolist())
@@ -182,11 +191,13 @@ class TableDataModule(TensorDataModule):
         available = torch.arange(len(labels))
         rows: dict[str, Tensor] = {}
         for part, share in self.shares.items():
+            # A part with a split of its own takes no training rows.
             if share is None:
                 if f"{part}_labels" in tensors:
                     continue
                 share = 0.2 if part == "test" else 0.1
 
+            # Draw the rows from those that are left.
             key = DEFAULTS[part]
             rows[part] = draw_from_each_class(
                 labels, available, share, self.split_seed, key
@@ -216,12 +227,15 @@ class TableDataModule(TensorDataModule):
         scale = torch.where(is_constant, 1.0, train.std(0, correction=0))
 
         def part(name: str) -> TensorDataset:
+            # Select the rows.
             split = "train" if name in rows else name
             features = tensors[f"{split}_features"]
             labels = tensors[f"{split}_labels"]
             if name in rows:
                 features = features[rows[name]]
                 labels = labels[rows[name]]
+
+            # In float64 up to here: large numbers may differ by little
             standardised = ((features - mean) / scale).float()
             return TensorDataset(standardised.to(device), labels.to(device))
 
@@ -247,6 +261,7 @@ def _read(
     columns = _feature_columns(splits["train"], label, leave_out, dataset)
     classes = _classes(splits["train"], label, dataset)
 
+    # Validation and test may have no split.
     tensors: dict[str, Tensor] = {}
     for part, split in DEFAULTS.items():
         if split in splits and len(splits[split]):
@@ -255,6 +270,7 @@ def _read(
             tensors[f"{part}_features"] = _features(table, columns, place)
             tensors[f"{part}_labels"] = _labels(table, label, classes, place)
 
+    # The cache stores tensors only.
     names = json.dumps(list(classes.values())).encode()
     tensors["class_names"] = torch.tensor(list(names), dtype=torch.uint8)
     return tensors
@@ -264,20 +280,23 @@ def _feature_columns(
     table: Any, label: str, leave_out: Sequence[str], dataset: str
 ) -> list[str]:
     """Return the columns of numbers; raise an ActlabError if there are others, or none."""
+    # Both settings name columns of the table.
     names: list[str] = table.column_names
-    for key, column in [("label", label), *(("leave_out", name) for name in leave_out)]:
-        if column not in names:
-            raise ActlabError(
-                f"data.{key}: expected one of the columns {', '.join(names)} of dataset "
-                f"{dataset!r}, got {column!r}. Set data.{key} to existing columns."
-            )
+    for key, settings in {"label": [label], "leave_out": leave_out}.items():
+        for column in settings:
+            if column not in names:
+                raise ActlabError(
+                    f"data.{key}: expected one of the columns {', '.join(names)} of dataset "
+                    f"{dataset!r}, got {column!r}. Set data.{key} to existing columns."
+                )
 
+    # All other columns are numbers. Numbers of classes have no order.
     columns = [name for name in names if name not in (label, *leave_out)]
     others = []
     for name in columns:
-        kind = getattr(table.features[name], "dtype", "")
-        is_class = hasattr(table.features[name], "names")
-        if is_class or not kind.startswith(("int", "uint", "float", "bool")):
+        kind = table.features[name]
+        is_number = getattr(kind, "dtype", "").startswith((*WHOLE_TYPES, "float"))
+        if not is_number or hasattr(kind, "names"):
             others.append(name)
     if others:
         raise ActlabError(
@@ -298,20 +317,27 @@ def _classes(table: Any, label: str, dataset: str) -> dict[Any, str]:
 
     They are the names in the metadata, or else the sorted labels of the training rows.
     """
+    # Files with metadata contain the numbers of their classes.
     kind = table.features[label]
     names = getattr(kind, "names", None)
     if names is not None:
         return dict(enumerate(names))
 
+    # The type of another column may have no dtype.
+    kind_name = getattr(kind, "dtype", "other values")
+    if not kind_name.startswith((*WHOLE_TYPES, *TEXT_TYPES)):
+        raise ActlabError(
+            f"column {label!r} of dataset {dataset!r}: expected whole numbers, texts, or true and "
+            f"false, got {kind_name}. Set data.label to the column of the classes."
+        )
+
     # Missing labels are found later, in all splits.
     column = table.with_format("arrow")[:].column(label)
     values = set(column.unique().to_pylist()) - {None}
-    is_class = all(isinstance(value, bool | int | str) for value in values)
-    if not is_class or len(values) < 2:
+    if len(values) < 2:
         raise ActlabError(
-            f"column {label!r} of dataset {dataset!r}: expected whole numbers, texts, or true and "
-            f"false, of at least two classes, got {len(values)} values of the type "
-            f"{column.type}. Set data.label to the column of the classes."
+            f"column {label!r} of dataset {dataset!r}: expected at least two classes in the "
+            f"training rows, got {len(values)}. Set data.label to the column of the classes."
         )
     return {value: str(value) for value in sorted(values)}
 
@@ -324,6 +350,7 @@ def _features(table: Any, columns: Sequence[str], place: str) -> Tensor:
         column = table.column(name).cast("float64", safe=False)
         values[:, number] = column.to_numpy()
 
+    # Name all columns to fill in.
     is_finite = np.isfinite(values).all(0)
     if not is_finite.all():
         faulty = [
@@ -339,6 +366,7 @@ def _features(table: Any, columns: Sequence[str], place: str) -> Tensor:
 
 def _labels(table: Any, label: str, classes: Mapping[Any, str], place: str) -> Tensor:
     """Return the number of each row's class, int64 ``(N,)``."""
+    # Python finds numbers and texts alike
     numbers = {value: number for number, value in enumerate(classes)}
     labels = []
     for row, value in enumerate(table.column(label).to_pylist()):

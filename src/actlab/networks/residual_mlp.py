@@ -65,11 +65,13 @@ class ResidualMLP(nn.Sequential):
         init: str = "he_gain_1",
     ) -> None:
         super().__init__()
+        # The stem changes the number of features to the width.
         features = math.prod(input_shape)
         self.stem = nn.Sequential(nn.Flatten(), nn.Linear(features, width))
         self.blocks = nn.Sequential()
         for _ in range(blocks):
             self.blocks.append(MLPBlock(act, width))
+        # Blocks add to their inputs, so that only the head normalises the sum.
         self.head = nn.Sequential(
             nn.LayerNorm(width),
             activation(act, width),
