@@ -270,18 +270,26 @@ def test_other_pictures_than_the_stated_ones_are_rejected(
     succeed("scoreboard", *mine, tmp_path)
 
 
+def data_sets_of_version_1():
+    for task in definition.load(1).tasks.values():
+        yield from task.data
+
+
 def test_every_data_set_has_a_digest():
+    """A stated data set needs its digest when its table is stored."""
     data_sets: dict[str, definition.DataSet] = {}
-    for task in definition.load().tasks.values():
-        data_sets |= task.data
-    for data_set in data_sets.values():
-        digest = data_set.sha256 or data_set.content
-        assert bool(data_set.file) == bool(re.fullmatch("[0-9a-f]{64}", digest))
+    for version in definition.FILES:
+        for task in definition.load(version).with_tables.values():
+            data_sets |= task.data
+            for data_set in task.data.values():
+                digest = data_set.sha256 or data_set.content
+                assert bool(data_set.file) == bool(re.fullmatch("[0-9a-f]{64}", digest))
+    assert data_sets.keys() >= {*data_sets_of_version_1()}
 
     # The texture, and the mosaic of the sample's images
     texture = np.asarray(program_of("scoreboard/pictures").texture())
     assert data_sets["texture"].content == hashlib.sha256(texture.tobytes()).hexdigest()
-    task = definition.load().tasks["picture"]
+    task = definition.load(1).tasks["picture"]
     study = planning.planned_task("picture", task, ["CIFAR-10 mosaic"], ["silu"]).study
     config = copy.deepcopy(study.runs()[0].config)
     set_dotted(config, "data.dataset", str(resource("data/samples/cifar10")))
@@ -289,13 +297,16 @@ def test_every_data_set_has_a_digest():
 
 
 def test_every_task_is_a_study_with_stored_tables():
-    stated = definition.load()
-    for name, task in stated.tasks.items():
-        study = planning.planned_task(name, task, task.data, ["silu"]).study
-        assert {run.point["model.activation"] for run in study.runs()} == {"silu"}
-        for data_set in task.data.values():
-            table = study_table.read(resource(data_set.table) / study_table.NAME)
-            assert stated.reference in {row.point["model.activation"] for row in table.rows}
+    assert definition.load(1).not_run == []
+    for version in definition.FILES:
+        stated = definition.load(version)
+        for name, task in stated.with_tables.items():
+            for group in task.groups:
+                study = planning.planned_task(name, task, group, ["silu"]).study
+                assert {run.point["model.activation"] for run in study.runs()} == {"silu"}
+            for data_set in task.data.values():
+                table = study_table.read(resource(data_set.table) / study_table.NAME)
+                assert stated.reference in {row.point["model.activation"] for row in table.rows}
 
 
 def test_the_definition_is_no_config_of_a_fit(cli):

@@ -101,10 +101,10 @@ class Definition(Part):
             # Data sets with a table, in groups whose settings are known
             data = {}
             for group in task.groups:
+                if not task.data[group[0]].has_table:
+                    continue
                 for data_name in group:
-                    if not task.data[data_name].has_table:
-                        continue
-                    if task.data[group[0]].has_table:
+                    if task.data[data_name].has_table:
                         data[data_name] = task.data[data_name]
 
             # A task without any of them has no results
