@@ -12,6 +12,7 @@ import torch
 from actlab.datamodules import CIFARDataModule
 from actlab.datamodules.base import TensorDataset
 from actlab.datamodules.samplers import SeededBatches
+from actlab.errors import ActlabError
 from actlab.random.positions import Position
 from actlab.storage.resources import resource
 from hub_folders import SIZES, HubFolder, collected, floats, labels_of
@@ -34,6 +35,23 @@ def module(hub_folder: HubFolder) -> Callable[..., CIFARDataModule]:
 
 
 Build = Callable[..., CIFARDataModule]
+
+
+@pytest.mark.parametrize(("train_on_all", "first"), [(False, VALIDATION), (True, 0)])
+def test_some_images_to_train_on_are_the_first(module, train_on_all, first):
+    """Statistics cover the images that are trained on; validation and test keep all images."""
+    limited = module(
+        preprocessing=["mean"], train_on_all=train_on_all, train_images=7, batch_size=7
+    )
+    images, labels = collected(limited.train_dataloader())
+    assert sorted(labels.tolist()) == sorted(labels_of("train")[first : first + 7])
+    assert torch.allclose(images.mean(0), torch.zeros(()), atol=1e-3)
+    assert collected(limited.val_dataloader())[1].tolist() == labels_of("train")[:VALIDATION]
+    assert collected(limited.test_dataloader())[1].tolist() == labels_of("test")
+
+    message = rf"data.train_images: expected at most the {SIZES['train'] - first} training images"
+    with pytest.raises(ActlabError, match=message):
+        module(train_on_all=train_on_all, train_images=1000).train_dataloader()
 
 
 @pytest.mark.parametrize(("train_on_all", "first"), [(False, VALIDATION), (True, 0)])

@@ -51,6 +51,15 @@ def test_maps_and_logits_have_the_papers_shapes():
     assert network(x).shape == (2, 10)
 
 
+def test_the_width_is_the_channels_of_the_first_stage():
+    network = ResNet(nn.ReLU, 10, depth=8, width=6).eval()
+    widths = [block.branch[0].out_channels for block in network.blocks]
+    assert widths == [6, 12, 24]
+    assert [block.stride for block in network.blocks] == [1, 2, 2]
+    assert network.stem[0].out_channels == 6
+    assert network(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
+
+
 def test_initial_weights_follow_hes_rule():
     network = ResNet(nn.ReLU, 10)
     for layer in (m for m in network.modules() if isinstance(m, nn.Conv2d) and m.in_channels > 3):

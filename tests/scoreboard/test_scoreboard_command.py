@@ -99,8 +99,8 @@ def test_an_activation_of_ones_own_has_a_rank(here, kept, small, succeed):
     assert "left out: empty, first: nowhere.png is not in the folder of --data" in out
     assert re.search(
         (
-            r"^picture: about .*\nall tasks: about .* one by one, .* cores?; --minutes 45 "
-            r"allows 45 min$"
+            r"^picture: about .*\nall tasks: about .* one by one, .* cores?; --minutes 60 "
+            r"allows 1 h 00 min$"
         ),
         out,
         re.M,
@@ -126,11 +126,31 @@ def test_an_activation_of_ones_own_has_a_rank(here, kept, small, succeed):
         31,
     ]
     assert [row["chosen"] for row in further["rows"]] == [row["chosen"] for row in first["rows"]]
-    # Again nothing is trained, and all is equal.
+    # Stopped in a run of the last stage, it trains this run alone, and all is equal.
     before = {path.name: path.read_bytes() for path in runs.glob("scoreboard.*")}
+    (stopped,) = (runs / "picture").glob("*seed31*")
+    (stopped / "result.json").unlink()
+    for path in runs.glob("scoreboard.*"):
+        path.unlink()
     outcome = succeed("scoreboard", "--activation", "./learnt_swish.py:Mine", "--data", kept)
-    assert "0 to run" in outcome.out
+    assert "1 to run" in outcome.out
     assert {path.name: path.read_bytes() for path in runs.glob("scoreboard.*")} == before
+
+
+def test_without_data_only_tasks_without_data_are_planned(
+    here, kept, small, state, cli, monkeypatch
+):
+    free = {**small["tasks"]["picture"], "data": {"first": {"table": str(kept / "runs/first")}}}
+    small["tasks"]["empty"]["download"] = "pip download pictures"
+    state({**small, "tasks": {**small["tasks"], "free": free}})
+    monkeypatch.setattr(estimates, "remaining", lambda *given: 60.0)
+    out = cli("scoreboard", "--activation", "silu", "--minutes", "0").out
+    assert out.splitlines()[:3] == [
+        "left out, because --data is missing: picture, empty",
+        "one download has the data of empty: pip download pictures",
+        "one task gives no rank, because a rank needs two",
+    ]
+    assert re.search(r"^free: about ", out, re.M)
 
 
 def test_tasks_that_do_not_fit_into_the_minutes_are_named(
@@ -142,8 +162,13 @@ def test_tasks_that_do_not_fit_into_the_minutes_are_named(
     )
     trained = []
     monkeypatch.setattr(scoreboard, "run", lambda folder, engine: trained.append(folder.path) or 0)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
     out = cli("scoreboard", "--activation", "silu", "--data", kept).out
-    assert "left out, because they do not fit into 45 min: long" in out
+    # A million seconds on two cores, named before and after the other tasks were trained
+    before, _, after = out.partition("all tasks: about ")
+    assert re.search(r"^long: about 277 h \d\d min$", before, re.M)
+    late = r"left out, because they do not fit into 1 h 00 min: long \(about 138 h \d\d min\)$"
+    assert re.search(late, after, re.M)
     assert {path.relative_to("runs/scoreboard").parts[0] for path in trained} == {"picture"}
 
 
@@ -165,6 +190,30 @@ def test_minutes_into_which_nothing_fits_are_a_mistake(
     assert not (here / "runs").exists()
     monkeypatch.setattr(scoreboard, "run", lambda folder, engine: 0)
     succeed("scoreboard", *mine, *advised[1].split())
+
+
+def test_a_submission_is_compared_with_one_repeated_seed(
+    kept, small, tmp_path, monkeypatch, capsys
+):
+    folder = tmp_path / "submitted/again"
+    table = json.loads((kept / "runs/first/table.json").read_text())
+    table["rows"] = [row for row in table["rows"] if row["point"]["model.activation"] == "relu"]
+    (folder / "picture/first").mkdir(parents=True)
+    (folder / "picture/first/table.json").write_text(json.dumps(table))
+    (folder / "submission.json").write_text(json.dumps({"activation": "relu"}))
+    rerun = program_of("scoreboard/rerun")
+    monkeypatch.setattr(rerun, "SUBMITTED", str(folder.parent))
+    assert rerun.main(kept, ["again"]) == 0
+    out = capsys.readouterr().out
+    assert "left out: empty: nowhere.png is not in the folder of --data" in out
+    assert "1 run, 0 finished" in out
+    assert out.splitlines()[-1] == "all repeated values are the submitted ones"
+
+    # Another value of this seed is found
+    table["rows"][0]["columns"][0]["values"]["5"] *= 1.02
+    (folder / "picture/first/table.json").write_text(json.dumps(table))
+    assert rerun.main(kept, ["again"]) == 1
+    assert "again: picture, seed 5: expected " in capsys.readouterr().out
 
 
 def test_the_estimate_does_not_grow_with_other_programs(kept, small, tmp_path, monkeypatch):
@@ -222,17 +271,20 @@ def test_other_pictures_than_the_stated_ones_are_rejected(
 
 
 def test_every_data_set_has_a_digest():
+    """A stated data set needs its digest when its table is stored."""
     data_sets: dict[str, definition.DataSet] = {}
-    for task in definition.load().tasks.values():
-        data_sets |= task.data
-    for data_set in data_sets.values():
-        digest = data_set.sha256 or data_set.content
-        assert bool(data_set.file) == bool(re.fullmatch("[0-9a-f]{64}", digest))
+    for version in definition.FILES:
+        for task in definition.load(version).with_tables.values():
+            data_sets |= task.data
+            for data_set in task.data.values():
+                digest = data_set.sha256 or data_set.content
+                assert bool(data_set.file) == bool(re.fullmatch("[0-9a-f]{64}", digest))
+    assert definition.load(1).not_run == []
 
     # The texture, and the mosaic of the sample's images
     texture = np.asarray(program_of("scoreboard/pictures").texture())
     assert data_sets["texture"].content == hashlib.sha256(texture.tobytes()).hexdigest()
-    task = definition.load().tasks["picture"]
+    task = definition.load(1).tasks["picture"]
     study = planning.planned_task("picture", task, ["CIFAR-10 mosaic"], ["silu"]).study
     config = copy.deepcopy(study.runs()[0].config)
     set_dotted(config, "data.dataset", str(resource("data/samples/cifar10")))
@@ -240,13 +292,16 @@ def test_every_data_set_has_a_digest():
 
 
 def test_every_task_is_a_study_with_stored_tables():
-    stated = definition.load()
-    for name, task in stated.tasks.items():
-        study = planning.planned_task(name, task, task.data, ["silu"]).study
-        assert {run.point["model.activation"] for run in study.runs()} == {"silu"}
-        for data_set in task.data.values():
-            table = study_table.read(resource(data_set.table) / study_table.NAME)
-            assert stated.reference in {row.point["model.activation"] for row in table.rows}
+    assert definition.load(1).not_run == []
+    for version in definition.FILES:
+        stated = definition.load(version)
+        for name, task in stated.with_tables.items():
+            for group in task.groups:
+                study = planning.planned_task(name, task, group, ["silu"]).study
+                assert {run.point["model.activation"] for run in study.runs()} == {"silu"}
+            for data_set in task.data.values():
+                table = study_table.read(resource(data_set.table) / study_table.NAME)
+                assert stated.reference in {row.point["model.activation"] for row in table.rows}
 
 
 def test_the_definition_is_no_config_of_a_fit(cli):

@@ -10,6 +10,7 @@ from test_scores import kept  # noqa: F401
 from actlab.scoreboard import definition, page, planning, scores, sentences
 from actlab.studies.seeds import seed_list
 
+ALONE = "one task gives no rank, because a rank needs two"
 EARLIER = ("text", "equation", "picture")  # tasks of `kept`
 
 
@@ -82,12 +83,12 @@ def test_a_group_of_data_sets_has_settings_of_its_own(later, tmp_path):
 
 def test_a_group_of_data_sets_is_a_study_of_its_own(later):
     tasks = planning.named_tasks("rows", definition.load(2))
-    plans, left_out = planning.planned(tasks, ["silu"], None)
+    plans, notes = planning.planned(tasks, ["silu"], None)
     assert {name: (plan.task, plan.data) for name, plan in plans.items()} == {
         "rows": ("rows", ("letter",)),
         "rows-magic": ("rows", ("magic", "mails")),
     }
-    assert left_out == []
+    assert notes == [ALONE]
     names = [stage.name for stage in plans["rows-magic"].study.stages]
     assert names == ["choose", "compare", "mails"]
     assert plans["rows-magic"].study.stages[-1].seeds == tuple(range(20, 28))
@@ -100,9 +101,13 @@ def test_a_group_without_the_data_that_selects_is_left_out(later, state, tmp_pat
     (tmp_path / "mails").touch()
     (tmp_path / "letter").touch()
     tasks = planning.named_tasks("rows", definition.load(2))
-    plans, left_out = planning.planned(tasks, ["silu"], tmp_path)
+    plans, notes = planning.planned(tasks, ["silu"], tmp_path)
     assert [*plans] == ["rows"]
-    assert left_out == ["left out: rows, magic: magic is not in the folder of --data"]
+    assert notes == [
+        "left out: rows, magic: magic is not in the folder of --data",
+        "left out: rows, mails: its settings are selected on magic",
+        ALONE,
+    ]
 
 
 @pytest.mark.usefixtures("later", "undrawn")

@@ -80,9 +80,9 @@ def parser() -> Parser:
     command.add_argument(
         "--minutes",
         type=float,
-        default=45,
+        default=60,
         metavar="N",
-        help="time limit; 0 prints only the estimate; default: %(default)s",
+        help="time limit on idle cores; 0 prints only the estimate; default: %(default)s",
     )
     command.add_argument(
         "--smoke",
@@ -112,10 +112,10 @@ def main(argv: Sequence[str]) -> int:
         return 0
 
     # Plan the studies
-    plans, left_out = planned(
+    plans, notes = planned(
         named_tasks(args.tasks, stated), activations, args.data, args.smoke
     )
-    for line in left_out:
+    for line in notes:
         print(line)
 
     # Compare an estimate of their time with the limit
@@ -144,7 +144,7 @@ def main(argv: Sequence[str]) -> int:
     for name, plan in plans.items():
         # A later task may be shorter and still fit
         if time.monotonic() - start + needed[name] > limit:
-            late.append(name)
+            late.append(f"{name} (about {duration(needed[name])})")
             continue
         folder = StudyFolder(plan.study, args.runs_dir / plan.study.name)
         failed += run(folder, Engine())

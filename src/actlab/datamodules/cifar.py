@@ -9,7 +9,7 @@ from actlab.datamodules.augmentation import Flip
 from actlab.datamodules.base import dataset_or
 from actlab.datamodules.images import VALIDATION, ImageDataModule, Images
 from actlab.errors import ActlabError
-from actlab.validation import Whole, validated
+from actlab.validation import Count, Whole, validated
 
 # (variant, label column) → K; the label column None is the default column.
 CLASSES = {
@@ -44,6 +44,7 @@ class CIFARDataModule(ImageDataModule):
         validation: number of validation images; by default 5,000, or 50 with ``sample``.
         train_on_all: train on all training images, including the validation images; validation then
             only measures the fit.
+        train_images: number of images to train on, see `ImageDataModule`.
         cache_dir: folder for decoded tensors; by default ``$ACTLAB_CACHE`` or ``~/.cache/actlab``.
         revision: commit, tag or branch of a hub dataset; by default the newest. A run records the
             commit.
@@ -74,6 +75,7 @@ class CIFARDataModule(ImageDataModule):
         cache_dir: str | None = None,
         revision: str | None = None,
         seed: int | None = None,
+        train_images: Count | None = None,
     ) -> None:
         # Use the sample, or the dataset with the published number of validation images.
         source = dataset_or(f"uoft-cs/{variant}", dataset, sample, variant)
@@ -95,6 +97,7 @@ class CIFARDataModule(ImageDataModule):
             train_on_all=train_on_all,
             cache_dir=cache_dir,
             seed=seed,
+            train_images=train_images,
         )
         self.variant = variant
         self.sample = sample

@@ -152,6 +152,8 @@ class ImageDataModule(TensorDataModule):
         split_seed: determines the shares; the same for all seeds of a study.
         train_on_all: train on all training images, including the validation images; validation then
             only measures the fit.
+        train_images: number of images to train on, the first in file order; null: all. Validation
+            and test images are the same as without it.
         cache_dir: folder for decoded tensors; by default ``$ACTLAB_CACHE`` or ``~/.cache/actlab``.
         seed: determines the order of batches and the augmentation.
 
@@ -192,6 +194,7 @@ class ImageDataModule(TensorDataModule):
         train_on_all: bool = False,
         cache_dir: str | None = None,
         seed: int | None = None,
+        train_images: Count | None = None,
     ) -> None:
         super().__init__(batch_size, eval_batch_size, seed)
 
@@ -244,6 +247,7 @@ class ImageDataModule(TensorDataModule):
         self.amounts["val"] = 0.1 if validation is None else validation
         self.split_seed = split_seed
         self.train_on_all = train_on_all
+        self.train_images = train_images
 
     @cached_property
     def _location(self) -> tuple[Path, str | None]:
@@ -385,7 +389,15 @@ class ImageDataModule(TensorDataModule):
             # `train_on_all`.
             if part == "test" or not self.train_on_all:
                 available = available[~torch.isin(available, rows[part])]
-        return {**rows, "train": available}
+
+        # Train on the first of the other rows.
+        number = self.train_images or len(available)
+        if number > len(available):
+            raise ActlabError(
+                f"data.train_images: expected at most the {len(available)} training images of "
+                f"{self.dataset}, got {number}."
+            )
+        return {**rows, "train": available[:number]}
 
     def _rows_from_training(
         self, part: str, amount: int | float, available: Tensor

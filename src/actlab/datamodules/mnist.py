@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from actlab.datamodules.base import dataset_or
 from actlab.datamodules.images import VALIDATION, ImageDataModule
-from actlab.validation import Whole, validated
+from actlab.validation import Count, Whole, validated
 
 
 class MNISTDataModule(ImageDataModule):
@@ -25,6 +25,7 @@ class MNISTDataModule(ImageDataModule):
         validation: number of validation images; by default 5,000, or 1,000 with ``sample``.
         train_on_all: train on all training images, including the validation images (autoencoder,
             GELU §3.2); validation then only measures the fit.
+        train_images: number of images to train on, see `ImageDataModule`.
         cache_dir: folder for decoded tensors; by default ``$ACTLAB_CACHE`` or ``~/.cache/actlab``.
         revision: commit, tag or branch of a hub dataset; by default the newest. A run records the
             commit.
@@ -49,6 +50,7 @@ class MNISTDataModule(ImageDataModule):
         cache_dir: str | None = None,
         revision: str | None = None,
         seed: int | None = None,
+        train_images: Count | None = None,
     ) -> None:
         # Use the sample, or the dataset with the paper's number of validation images.
         source = dataset_or("ylecun/mnist", dataset, sample, "mnist")
@@ -68,5 +70,6 @@ class MNISTDataModule(ImageDataModule):
             train_on_all=train_on_all,
             cache_dir=cache_dir,
             seed=seed,
+            train_images=train_images,
         )
         self.sample = sample

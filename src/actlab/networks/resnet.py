@@ -13,8 +13,6 @@ from actlab.networks.init import initialise
 from actlab.networks.mlp import ActivationFactory, activation
 from actlab.validation import Count, Shape, validated
 
-WIDTHS = (16, 32, 64)  # channels of the stages
-
 
 class ResidualBlock(nn.Module):
     """``act(branch(x) + shortcut(x))`` (He et al. 2015, §3.2 and Fig 2).
@@ -56,11 +54,11 @@ class ResidualBlock(nn.Module):
 
 
 class ResNet(nn.Sequential):
-    """Stem, three stages of residual blocks of 16, 32 and 64 channels, and head.
+    """Stem, three stages of residual blocks, and head; each stage doubles the channels.
 
     He et al. 2015, "Deep Residual Learning for Image Recognition", §4.2. The default is ResNet-20:
-    three blocks per stage, 269,722 parameters with 10 classes (0.27 million in Table 6). He's rule
-    initialises the convolutions, and with gain 1 the dense layer.
+    three blocks per stage of 16, 32 and 64 channels, 269,722 parameters with 10 classes (0.27
+    million in Table 6). He's rule initialises the convolutions, and with gain 1 the dense layer.
 
     - ``stem``: convolution → batch norm → activation.
     - ``blocks``: all residual blocks in order.
@@ -71,6 +69,7 @@ class ResNet(nn.Sequential):
         num_classes: K, number of logits.
         input_shape: (C, H, W).
         depth: 2 + 6 × the number of blocks per stage: 20, 32, 44, 56, 110.
+        width: channels of the first stage.
         channels_last: store maps in the memory order B, H, W, C; changes the speed, not the
             network.
 
@@ -88,6 +87,7 @@ class ResNet(nn.Sequential):
         input_shape: Shape = (3, 32, 32),
         depth: int = 20,
         channels_last: bool = True,
+        width: Count = 16,
     ) -> None:
         super().__init__()
         # Three stages of n blocks with two convolutions, a stem and a head
@@ -97,17 +97,17 @@ class ResNet(nn.Sequential):
             )
 
         # No pool follows the stem: the first stage keeps the size of the map
-        fan_in = WIDTHS[0]
+        fan_in = width
         stem = nn.Conv2d(input_shape[0], fan_in, 3, padding=1, bias=False)
         self.stem = nn.Sequential(stem, nn.BatchNorm2d(fan_in), activation(act, fan_in))
 
         # The first block of a wider stage halves the map.
         self.blocks = nn.Sequential()
-        for width in WIDTHS:
+        for fan_out in (width, 2 * width, 4 * width):
             for _ in range((depth - 2) // 6):
-                stride = 1 if width == fan_in else 2
-                self.blocks.append(ResidualBlock(act, fan_in, width, stride))
-                fan_in = width
+                stride = 1 if fan_out == fan_in else 2
+                self.blocks.append(ResidualBlock(act, fan_in, fan_out, stride))
+                fan_in = fan_out
 
         # No activation follows, so He's gain of √2 would be too large
         dense = nn.Linear(fan_in, num_classes)

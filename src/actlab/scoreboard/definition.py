@@ -98,11 +98,16 @@ class Definition(Part):
         """
         tasks = {}
         for name, task in self.tasks.items():
+            # Data sets with a table, in groups whose settings are known
             data = {}
             for group in task.groups:
-                if task.data[group[0]].has_table:
-                    data |= {key: task.data[key] for key in group}
-            data = {key: value for key, value in data.items() if value.has_table}
+                if not task.data[group[0]].has_table:
+                    continue
+                for data_name in group:
+                    if task.data[data_name].has_table:
+                        data[data_name] = task.data[data_name]
+
+            # A task without any of them has no results
             if data:
                 tasks[name] = task.model_copy(update={"data": data})
         return tasks
@@ -116,6 +121,7 @@ class Definition(Part):
             if name not in with_tables:
                 names.append(name)
                 continue
+
             missing = task.data.keys() - with_tables[name].data.keys()
             names += [f"{name}: {data}" for data in task.data if data in missing]
         return names

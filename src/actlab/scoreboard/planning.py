@@ -10,6 +10,7 @@ from typing import Any
 from actlab.errors import ActlabError
 from actlab.errors.messages import unknown
 from actlab.scoreboard.definition import DataSet, Definition, Task
+from actlab.scoreboard.statistic import FEWEST_TASKS
 from actlab.storage.digests import digest_of
 from actlab.studies.plan import SMOKE_SUFFIX, Stage, Study
 from actlab.studies.reading import load
@@ -48,20 +49,24 @@ def planned(
     folder: Path | None,
     smoke: bool = False,
 ) -> tuple[dict[str, PlannedTask], list[str]]:
-    """Return the studies of the tasks with data in a folder, and a line for all other data.
+    """Return the studies of the tasks with data in a folder, and what the user should know.
 
     Tasks in a smoke run are trained on samples of their first data set. A group of data sets
     without its first one, which selects settings, is left out.
 
     Returns:
-        The studies by name, and lines that name the data sets that are left out.
+        The studies by name, and lines that name what is left out and say if there is no rank.
 
     Raises:
         ActlabError: no task has data, or the content of a file is not the content that the
             scoreboard states; this reads whole files.
     """
+    # Without a folder, only tasks that need no data
+    notes: list[str] = []
+    if folder is None and not smoke:
+        tasks, notes = _without_files(tasks)
+
     plans = {}
-    left_out = []
     for name, task in tasks.items():
         groups = task.groups
         if smoke:
@@ -71,12 +76,17 @@ def planned(
             available = group
             if not smoke:
                 available, lines = _available(name, task, group, folder)
-                left_out += lines
+                notes += lines
 
             # Further groups have studies of their own
             if group[0] in available:
                 plan = planned_task(name, task, available, activations, folder, smoke)
                 plans[plan.study.name] = plan
+                continue
+            for data in available:
+                notes.append(
+                    f"left out: {name}, {data}: its settings are selected on {group[0]}"
+                )
 
     # Without any task
     if not plans:
@@ -84,7 +94,30 @@ def planned(
         raise ActlabError(
             f"--data: expected a folder with data of a task. See {guide}."
         )
-    return plans, left_out
+    if not smoke and len({plan.task for plan in plans.values()}) < FEWEST_TASKS:
+        notes.append("one task gives no rank, because a rank needs two")
+    return plans, notes
+
+
+def _without_files(
+    tasks: Mapping[str, Task],
+) -> tuple[dict[str, Task], list[str]]:
+    """Return the tasks that need no data, and lines that name the other tasks."""
+    without_files = {}
+    with_files = {}
+    for name, task in tasks.items():
+        if any(data_set.file for data_set in task.data.values()):
+            with_files[name] = task
+        else:
+            without_files[name] = task
+
+    lines = []
+    if with_files:
+        lines.append(f"left out, because --data is missing: {', '.join(with_files)}")
+    for name, task in with_files.items():
+        if task.download:
+            lines.append(f"one download has the data of {name}: {task.download}")
+    return without_files, lines
 
 
 def _available(
@@ -109,10 +142,8 @@ def reason_against(data_set: DataSet, folder: Path | None) -> str:
         ActlabError: if the content of its file is not the content that the scoreboard states.
     """
     # Whether the file is there
-    if not data_set.file:
+    if not data_set.file or folder is None:
         return ""
-    if folder is None:
-        return f"--data is missing, for {data_set.file}"
     file = folder / data_set.file
     if not file.exists():
         return f"{data_set.file} is not in the folder of --data"
