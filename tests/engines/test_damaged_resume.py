@@ -54,7 +54,7 @@ def test_a_damaged_checkpoint_is_named_and_its_remedy_helps(killed, way):
     reasons = [RunFolder(root, run).state.reason for run in runs]
     lost = [run for run, reason in zip(runs, reasons, strict=True) if reason]
     assert all(
-        "checkpoint" in reason and f"delete {root}" in reason for reason in reasons if reason
+        "checkpoint" in reason and f"Delete {root}" in reason for reason in reasons if reason
     )
     assert lost == (runs if stacked else runs[:1]) or way != "cut"  # a bit may say nothing
     shutil.rmtree(root / "stacks", ignore_errors=True)

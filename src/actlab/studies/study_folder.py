@@ -18,7 +18,7 @@ from actlab.studies.run_folder import RESULT, RunFolder
 T = TypeVar("T")
 COSTS = "cost.json"
 SELECTION = "selection.json"
-RESELECT = "delete it; the settings of later stages are then selected again"
+RESELECT = "Delete it. The settings of later stages are then selected again."
 VALUES = "values.csv"  # written together with the figures
 
 
@@ -49,7 +49,7 @@ class StudyFolder:
     @property
     def with_opened_files(self) -> StudyFolder:
         """The study with the files that users' code opens, which its folder stores."""
-        remedy = "delete it; the next start writes it again"
+        remedy = "Delete it. The next start writes it again."
         # Found out by a worker that builds the runs; plans only read it
         files = self.stored(opened.FILE, dict[str, list[str]], remedy)
         return self.with_study(replace(self.study, opened_files=files))
