@@ -85,7 +85,7 @@ def test_a_folder_that_vanishes_in_training_is_one_line_and_the_next_start_works
             place.rename(tmp_path / "elsewhere")
 
     with pytest.raises(
-        ActlabError, match=r"(was deleted or moved|No such file) .*the same command resumes"
+        ActlabError, match=r"(was deleted or moved|No such file) .*The same command resumes\."
     ):
         execute(runs, root, stacked, take_away)
     execute(runs, root, stacked)

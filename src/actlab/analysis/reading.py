@@ -91,7 +91,7 @@ def _probed(
         names = [name for name, _ in measured if name in summary]
         if names:
             raise ActlabError(
-                f"{file} holds {min(names)}, which training recorded too; rename the probe"
+                f"{file} holds {min(names)}, which training recorded too. Rename the probe."
             )
         probed.update(measured)
     return probed, outdated
