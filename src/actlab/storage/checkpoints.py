@@ -25,7 +25,7 @@ CONFIG = "actlab"  # checkpoint key of the record of `actlab.config.record`
 STATELESS = "stateless"
 ALONE = "actlab_weights_alone"  # key that marks a file of weights without a checkpoint around them
 
-# The types of Lightning's parts of a checkpoint, and of ours; other keys are those of
+# The types of Lightning's parts of a checkpoint, and of ours; other keys belong to
 # modules and plugins.
 _CHECKPOINT = TypedDict(
     "_CHECKPOINT",
