@@ -58,7 +58,7 @@ class StudyFolder:
     def costs(self) -> list[Cost]:
         """The entries of ``cost.json`` whose runs still exist; empty without the file."""
         entries = self.stored(
-            COSTS, list[Cost], "delete it; the next run measures the costs again"
+            COSTS, list[Cost], "Delete it. The next run measures the costs again."
         )
         # A damaged name may be longer than a path
         names = {folder.name for folder in self.path.glob("[!.]*/")}
