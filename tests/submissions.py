@@ -40,7 +40,7 @@ class Submission(TypedDict):
 
 def problems(folder: Path) -> list[str]:
     """Return what is wrong with a submission, with the place."""
-    submission = read_json(folder / SUBMISSION, Submission, "write it again")
+    submission = read_json(folder / SUBMISSION, Submission, "Write it again.")
     found = _faults_of_fields(folder.name, submission)
 
     # The file is the code of the runs

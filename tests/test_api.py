@@ -180,7 +180,7 @@ def test_a_verdict_on_a_search_is_a_look_from_python_too(tmp_path, monkeypatch):
 def test_an_argument_of_another_function_is_named_in_one_traceback():
     api: Any = actlab
     with pytest.raises(
-        ActlabError, match="load_study: unknown argument runs_dir; allowed: study, "
+        ActlabError, match=r"load_study: unknown argument runs_dir\. Allowed: study, "
     ) as found:
         api.load_study("demo", runs_dir="x")
     assert "pydantic" not in "".join(traceback.format_exception(found.value))

@@ -128,9 +128,9 @@ def _untrained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (
             "run_study",
             {"sed": 0},
-            "load_study: unknown argument sed; allowed: study, activations, seeds,",
+            "load_study: unknown argument sed. Allowed: study, activations, seeds,",
         ),
-        ("names", {"all": 0}, "names: unknown argument all; allowed: none"),
+        ("names", {"all": 0}, "names: unknown argument all. Allowed: none"),
     ],
 )
 def test_the_message_names_argument_value_and_what_is_allowed(name, given, message):
@@ -145,10 +145,10 @@ def test_arguments_without_a_name_are_checked_too():
         (lambda: api.create(), "create: spec is missing"),
         (
             lambda: api.load_study("demo", "gelu"),
-            "load_study: too many arguments; allowed: study, ",
+            "load_study: too many arguments. Allowed: study, ",
         ),
         (lambda: api.replace(nn.ReLU(), "relu", 3), "replace: new: expected text"),
-        (lambda: data(workers=2), "MNISTDataModule: unknown argument workers; allowed: dataset, "),
+        (lambda: data(workers=2), "MNISTDataModule: unknown argument workers. Allowed: dataset, "),
     ]:
         with pytest.raises(ActlabError, match=message):
             wrong()

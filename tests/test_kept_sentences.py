@@ -232,8 +232,8 @@ def of_scoreboard() -> list[str]:
 SENTENCES = {
     "README.md": [of_epochs_4_and_5, lambda: of_overview(FRONT)],
     "docs/guide/scoreboard.md": [of_scoreboard],
-    "docs/guide/reading_verdicts.md": [of_quoted_verdict, of_quoted_rows],
-    "docs/guide/speed.md": [of_speed],
+    "docs/concepts/verdicts.md": [of_quoted_verdict, of_quoted_rows],
+    "docs/concepts/stacks.md": [of_speed],
     "docs/results.md": [lambda: of_soi_mnist()[:1], of_epochs_4_and_5, lambda: of_overview(WHOLE)],
     "results/README.md": [of_machines],
     "results/soi_mnist/README.md": [of_soi_mnist],

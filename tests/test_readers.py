@@ -143,8 +143,8 @@ def test_only_regular_files_are_opened(tmp_path, kind):
     for one in (path, link):
         with pytest.raises(OSError, match="not a regular file"):
             regular(one)
-        with pytest.raises(DamagedError, match=r"is damaged \(not a regular file\): delete it"):
-            read_json(one, dict, "delete it")
+        with pytest.raises(DamagedError, match=r"is damaged \(not a regular file\)\. Delete it\."):
+            read_json(one, dict, "Delete it.")
 
 
 def test_a_link_to_a_regular_file_is_one(tmp_path):
@@ -160,8 +160,8 @@ def test_a_link_to_a_regular_file_is_one(tmp_path):
 )
 def test_what_is_not_json_is_damaged(tmp_path, text):
     (tmp_path / "x.json").write_text(text, encoding="utf-8")
-    with pytest.raises(DamagedError, match=r"x\.json is damaged \([^)]+\).*: delete it"):
-        read_json(tmp_path / "x.json", object, "delete it")
+    with pytest.raises(DamagedError, match=r"x\.json is damaged \([^)]+\).*\. Delete it\."):
+        read_json(tmp_path / "x.json", object, "Delete it.")
 
 
 def test_types_are_checked_and_other_keys_are_kept():

@@ -123,7 +123,7 @@ def _one_line(
         if isinstance(place, str):
             fault = f"unknown argument {place}"
         allowed = ", ".join(name for name in parameters if name != "self")
-        return ActlabError(f"{function_name}: {fault}; allowed: {allowed or 'none'}")
+        return ActlabError(f"{function_name}: {fault}. Allowed: {allowed or 'none'}.")
 
     # Missing and repeated arguments
     name = place if isinstance(place, str) else parameters[place]

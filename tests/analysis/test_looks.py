@@ -152,4 +152,4 @@ def test_a_damaged_record_is_reported_with_its_remedy(tmp_path):
     (tmp_path / looks.FILE).write_text("{")
     (line,) = results.load(StudyFolder(planned(12), tmp_path)).left_out
     assert "looks.json is damaged" in line
-    assert "delete it" in line
+    assert "Delete it." in line

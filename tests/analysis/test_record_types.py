@@ -219,6 +219,6 @@ def test_malformed_curves_are_named(tmp_path):
         (tmp_path / "curves.csv").write_text(content)
         with pytest.raises(
             DamagedError,
-            match=r"curves\.csv is damaged \(.+let `actlab study report` write it again",
+            match=r"curves\.csv is damaged \(.+Let `actlab study report` write it again\.",
         ):
             stored.load_curves(tmp_path / "curves.csv")

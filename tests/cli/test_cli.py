@@ -489,6 +489,7 @@ def test_help_begins_with_the_usual_options_of_the_command_and_names_configs_and
         assert f"usage: actlab {command} -c CONFIG" in page
         assert all(name in " ".join(page.split()) for name in ("mnist_classifier", *names()))
         assert "--trainer.max_epochs" in options
+        assert "<function" not in options
 
 
 def test_a_config_keeps_whole_numbers_of_batches_and_what_another_class_accepts(fit, tmp_path):

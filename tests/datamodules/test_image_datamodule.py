@@ -117,7 +117,7 @@ def test_what_does_not_fit_is_named(module):
         ),
         (
             {"augmentation": {"crops": 4}},
-            "Augmentation: unknown argument crops; allowed: crop, flip, noise",
+            "Augmentation: unknown argument crops. Allowed: crop, flip, noise",
         ),
         (
             {"augmentation": {"flip": "up"}},

@@ -54,7 +54,7 @@ def test_a_damaged_checkpoint_is_named_and_its_remedy_helps(killed, way):
     reasons = [RunFolder(root, run).state.reason for run in runs]
     lost = [run for run, reason in zip(runs, reasons, strict=True) if reason]
     assert all(
-        "checkpoint" in reason and f"delete {root}" in reason for reason in reasons if reason
+        "checkpoint" in reason and f"Delete {root}" in reason for reason in reasons if reason
     )
     assert lost == (runs if stacked else runs[:1]) or way != "cut"  # a bit may say nothing
     shutil.rmtree(root / "stacks", ignore_errors=True)
@@ -85,7 +85,7 @@ def test_a_folder_that_vanishes_in_training_is_one_line_and_the_next_start_works
             place.rename(tmp_path / "elsewhere")
 
     with pytest.raises(
-        ActlabError, match=r"(was deleted or moved|No such file) .*the same command resumes"
+        ActlabError, match=r"(was deleted or moved|No such file) .*The same command resumes\."
     ):
         execute(runs, root, stacked, take_away)
     execute(runs, root, stacked)

@@ -259,7 +259,7 @@ def test_a_stack_that_lost_a_member_or_whose_record_has_another_says_so(study, t
     record = first.folder(tmp_path) / "members.json"
     record.write_text(record.read_text().replace(first.names[1], f"{first.names[1]}l"))
     with pytest.raises(
-        DamagedError, match=r"members\.json is damaged .* its runs start from scratch"
+        DamagedError, match=r"members\.json is damaged .* Its runs then start from scratch\."
     ):
         packing.pack(wanted, tmp_path)
 

@@ -125,7 +125,7 @@ def test_runs_that_are_killed_again_and_again_leave_what_others_do(straight, tmp
     runs, stacked, expected = straight
     with (
         files_end_at(30_000),
-        pytest.raises(ActlabError, match=r"File too large.*the same command resumes"),
+        pytest.raises(ActlabError, match=r"File too large.*The same command resumes\."),
     ):
         execute(runs, tmp_path, stacked)
     assert not any(RunFolder(tmp_path, run).state.reason for run in runs)

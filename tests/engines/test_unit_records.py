@@ -115,7 +115,7 @@ def test_damage_is_named(trained, tmp_path):
     path = next(tmp_path.glob("*/units/1.npz"))
     path.write_bytes(damaged(path.read_bytes(), "bit", random.Random(0)))
     execute(runs[:1], tmp_path, False)
-    assert "1.npz is damaged or missing: delete " in RunFolder(tmp_path, runs[0]).state.reason
+    assert "1.npz is damaged or missing. Delete " in RunFolder(tmp_path, runs[0]).state.reason
     shutil.rmtree(path.parents[1])
     execute(runs[:1], tmp_path, False)
     assert len(units(tmp_path, runs[0])) == 3 * 32

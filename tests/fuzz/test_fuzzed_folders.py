@@ -107,7 +107,7 @@ def is_named(file, outcome, root):
     """Whether what was printed names the damaged file, or its run or stack."""
     text = outcome.out + outcome.err
     parts = file.relative_to(root / "runs/mine").parts
-    told = "damaged" in text or "delete" in text or str(file.relative_to(root)) in text
+    told = "damaged" in text or "delete" in text.lower() or str(file.relative_to(root)) in text
     return parts[0] in text and told if len(parts) > 1 else file.name in text
 
 

@@ -305,7 +305,7 @@ def test_an_index_without_studies_or_of_a_damaged_one_says_what_to_do(cli, tmp_p
         damaged = cli("report", "--runs-dir", tmp_path)
         assert (damaged.code, damaged.err.count("\n")) == (2, 1)
         assert "is damaged" in damaged.err
-        assert "let `actlab study report` write it again" in damaged.err
+        assert "Let `actlab study report` write it again." in damaged.err
 
 
 QUIET = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run")

@@ -167,8 +167,8 @@ def test_a_diverged_run_leaves_the_probability_and_a_note(written):
     assert elu.count("0.044 / 0.089") == 1
     assert "−1.00 / −1.00" in elu
     assert (
-        "Where a run failed (it diverged, or is at chance), p is that of the probability, "
-        "and the mean"
+        "Where a run failed (it diverged, or is at chance), p belongs to the probability of being "
+        "better, and the mean"
     ) in text
     gelu = line_of("gelu_tanh", text)
     assert gelu.count("0.00058 / 0.0023") == 1  # the family is as large as without it

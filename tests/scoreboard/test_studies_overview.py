@@ -212,7 +212,7 @@ def test_a_wrong_file_of_tasks_is_rejected(cli, tmp_path, text, message):
 def test_the_example_of_the_guide_is_a_file_of_tasks(tmp_path):
     (example,) = [
         block.text
-        for block in blocks_of(ROOT / "docs/guide/reading_verdicts.md")
+        for block in blocks_of(ROOT / "docs/guide/studies.md")
         if block.text.startswith("digits:")
     ]
     file = tmp_path / "tasks.yaml"

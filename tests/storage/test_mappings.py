@@ -23,7 +23,7 @@ ALIASES_OF_ALIASES = (
         ("9" * 5000, "4300 digits"),
         ("!!python/name:os.system", "could not determine a constructor"),
         ("[" * 1000 + "]" * 1000, "recursion"),
-        ("{a: 1, a: 2}", "duplicate key 'a'"),
+        ("{a: 1, a: 2}", "duplicate key 'a'. Keep one."),
         ("&a [*a]", "a value contains itself"),
         ("&a {b: {c: *a}}", "a value contains itself"),
         (ALIASES_OF_ALIASES, "stand for more than 1000000 values"),

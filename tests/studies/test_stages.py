@@ -165,7 +165,7 @@ def test_a_malformed_selection_is_rejected(study, tmp_path, trained, content):
         outcome = study(STAGED, command)
         assert outcome.code == 2
         assert "selection.json" in outcome.err
-        assert "delete it" in outcome.err
+        assert "Delete it." in outcome.err
 
 
 def test_a_later_stage_waits_for_the_first(study, tmp_path, trained):

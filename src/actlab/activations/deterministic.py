@@ -95,7 +95,7 @@ def leaky_relu(slope: float = 0.1) -> nn.Module:
     """Return a leaky ReLU.
 
     Args:
-        slope: slope for negative inputs; the default is that of E.
+        slope: slope for negative inputs; by default as in E.
 
     >>> leaky_relu(slope=0.25)(torch.tensor([-2.0, 2.0])).tolist()
     [-0.5, 2.0]

@@ -220,8 +220,8 @@ def _number(key: str, text: str, condition: str) -> float:
         if math.isfinite(number):
             return number
     raise ActlabError(
-        f"condition {condition!r}: {text!r} is not a number, and an axis shows only numbers; "
-        f"show it in a table column, or use numbers for {key}"
+        f"condition {condition!r}: {text!r} is not a number, but an axis shows only numbers. "
+        f"Show it in a table column, or use numbers for {key}."
     )
 
 

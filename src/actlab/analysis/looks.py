@@ -30,7 +30,7 @@ FINAL = (
     "undecided",
 )
 _SEED = re.compile(r"-seed(\d+)-[^-]*$")  # in the name of a run
-_REMEDY = "delete it; verdicts are then not corrected for earlier looks"
+_REMEDY = "Delete it. Verdicts are then not corrected for earlier looks."
 
 
 class Look(TypedDict):

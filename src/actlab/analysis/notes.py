@@ -331,13 +331,13 @@ def _tests(table: StudyTable, cells: Sequence[Cell]) -> str:
     with_failures = [cell for cell in by_probability if any(cell.failures)]
     if with_failures:
         text += (
-            " Where a run failed (it diverged, or is at chance), p is that of the probability, and "
-            "the mean is over the pairs in which both succeeded."
+            " Where a run failed (it diverged, or is at chance), p belongs to the probability of "
+            "being better, and the mean is over the pairs in which both succeeded."
         )
     if len(with_failures) < len(by_probability):
         text += (
             " Where the pairs are too few for the mean difference to reach p < 0.05 after this "
-            "correction, p is that of the probability."
+            "correction, p belongs to the probability of being better."
         )
 
     # How far a common seed helps

@@ -70,8 +70,8 @@ def read(
     # Name the outdated probes.
     for probe, count in outdated.items():
         left_out.append(
-            f"probe {probe}: what it measured in {plural(count, 'run')} is left out, for the study "
-            "asks something else now: run it again, and they are probed again"
+            f"probe {probe}: what it measured in {plural(count, 'run')} is left out, because the "
+            "study now asks something else. Run the study again to probe them"
         )
     return recorded, results, left_out
 
@@ -91,7 +91,7 @@ def _probed(
         names = [name for name, _ in measured if name in summary]
         if names:
             raise ActlabError(
-                f"{file} holds {min(names)}, which training recorded too; rename the probe"
+                f"{file} holds {min(names)}, which training recorded too. Rename the probe."
             )
         probed.update(measured)
     return probed, outdated

@@ -321,8 +321,8 @@ def _check_revisions(results: Iterable[Mapping[str, Any]]) -> None:
             if before != revision:
                 raise ActlabError(
                     f"{run} was trained on revision {before} of {dataset}, {result['id']} on "
-                    f"{revision}: delete the runs of one of them, and pin the other with "
-                    f"--set data.revision={revision}"
+                    f"{revision}. Delete the runs of one of them, and pin the other with "
+                    f"--set data.revision={revision}."
                 )
 
 

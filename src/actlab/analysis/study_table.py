@@ -30,7 +30,7 @@ from actlab.studies.plan import SMOKE_SUFFIX
 from actlab.studies.points import Point
 
 NAME = "table.json"
-REMEDY = "delete it, and let `actlab study report` write it again"
+REMEDY = "Delete it, and let `actlab study report` write it again."
 
 Family = Literal["primary", "secondary", ""]
 FAMILIES: tuple[Family, ...] = ("primary", "secondary")

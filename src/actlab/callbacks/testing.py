@@ -26,9 +26,10 @@ _HOOKS = [name for name in dir(Callback) if name.startswith("on_test_")]
 class TestEveryEpoch(Callback):
     """Log ``test/…`` after training epochs, for test curves as in the papers; they select nothing.
 
-    The result equals that of ``trainer.test`` after seeding the global generators by the run's seed
-    (of `SeedEveryEpoch`, or else the seed given to torch last): all hooks of testing are called,
-    ``setup("test")`` once before the first test. Training continues as if there had been no test.
+    The result is what ``trainer.test`` returns after seeding the global generators by the run's
+    seed (of `SeedEveryEpoch`, or else the seed given to torch last): all hooks of testing are
+    called, ``setup("test")`` once before the first test. Training continues as if there had been no
+    test.
     With the callback `WeightAveraging`, averaged weights are tested, as in a validation.
 
     Args:

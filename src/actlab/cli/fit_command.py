@@ -118,7 +118,7 @@ class CommandLine(ActlabCLI):
         """Add the seed, which is always a number."""
         parser.add_argument(
             "--seed_everything",
-            type=seed_of,
+            type=SeedType(),
             default=0,
             help="Seed of initial weights, data order and masks.",
         )
@@ -509,15 +509,19 @@ def set_up_loggers(
             arguments.id = ensure_id(folder)
 
 
-def seed_of(value: Any) -> int:
-    """Return the seed of a run.
+class SeedType:
+    """Reads the seed of a run; for ``true`` it is Lightning's choice, to be recorded."""
 
-    For ``true`` it is Lightning's choice, so that it can be recorded.
-    """
-    if value is True or str(value).lower() == "true":
-        # The variable is Lightning's
-        value = os.environ.get("PL_GLOBAL_SEED", "0")
-    return run_seed(value)
+    def __call__(self, value: Any) -> int:
+        """Return the seed."""
+        if value is True or str(value).lower() == "true":
+            # The variable is Lightning's
+            value = os.environ.get("PL_GLOBAL_SEED", "0")
+        return run_seed(value)
+
+    def __repr__(self) -> str:
+        """Return the type that the help shows."""
+        return "int"
 
 
 def without_null(value: Any) -> Any:

@@ -291,7 +291,7 @@ def classes_in(annotation: Any) -> Iterator[type]:
 
 
 def is_callable(option: Any) -> bool:
-    """Return whether a type is that of a function."""
+    """Return whether a type is the type of a function."""
     return collections.abc.Callable in (option, get_origin(option))
 
 

@@ -264,7 +264,7 @@ class SlicedLoader:
             checked(state, _LoaderState)
         except ValueError as error:
             raise DamagedError(
-                f"the data loader's state in the checkpoint is damaged ({error}): use another file"
+                f"the data loader's state in the checkpoint is damaged ({error}). Use another file."
             ) from error
         self.epoch = state["epoch"]
         self.batches = state["batches"]

@@ -17,7 +17,7 @@ class MNISTDataModule(ImageDataModule):
 
     Args:
         dataset: a hub id or a local folder, of Fashion-MNIST too; by default ``ylecun/mnist``.
-        sample: use the embedded sample instead: 5,000 training images, 1,000 of them for
+        sample: use the bundled sample instead: 5,000 training images, 1,000 of them for
             validation, and 1,000 test images.
         batch_size: size of the global training batch; an incomplete last batch of an epoch is
             dropped.

@@ -81,7 +81,7 @@ class TextDataModule(TensorDataModule):
         dataset: a text file, also packed by gzip or xz; a folder of such files, joined by newlines
             in the order of their paths, where names that start with a dot are left out; or a hub
             id, or a folder in the hub's layout (parquet files). By default ``Salesforce/wikitext``.
-        sample: use the embedded sample instead: 56 kB of generated sentences, with as many windows
+        sample: use the bundled sample instead: 56 kB of generated sentences, with as many windows
             for validation and test as it has.
         name: of one of several datasets in a folder or repository; by default ``wikitext-2-raw-v1``
             of ``Salesforce/wikitext``.

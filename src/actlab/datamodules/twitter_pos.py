@@ -179,7 +179,7 @@ class TwitterPOSDataModule(TensorDataModule):
     Args:
         dataset: a folder with ``oct27.train``, ``oct27.dev``, ``oct27.test`` and the Brown clusters
             ``50mpaths2`` (or ``.gz``); by default ``data/twitter_pos``.
-        sample: use the embedded sample instead: 120 generated tweets, 40 for validation, 40 for
+        sample: use the bundled sample instead: 120 generated tweets, 40 for validation, 40 for
             test.
         vectors: a text file of word vectors, plain or gzipped, to use instead of the clusters.
         test_set: ``oct27.test``, or ``daily547`` to test on that file of the folder.

@@ -119,7 +119,7 @@ def _errors_in_words() -> Iterator[None]:
         yield
     except (kinds.RayError, ConnectionError) as error:
         raise ActlabError(
-            f"the cluster is lost ({one_line(error)}); the same command resumes"
+            f"the cluster is lost ({one_line(error)}). The same command resumes."
         ) from error
 
 

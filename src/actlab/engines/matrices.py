@@ -28,6 +28,6 @@ class MatrixFile(Callback):
         if isinstance(pl_module, Training):
             matrices = pl_module.take_matrices()
             if trainer.is_global_zero:
-                update_json(self.path, of_run(matrices, 0), "delete it")
+                update_json(self.path, of_run(matrices, 0), "Delete it.")
 
     on_validation_end = on_test_end = on_train_epoch_end

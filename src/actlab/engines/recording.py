@@ -55,7 +55,7 @@ class Recorder(LoggedRows):
         if self.stacked:
             self.path = job.folder(root)
             self.checkpoint = job.checkpoint(root)
-            self.remedy = f"delete {self.path}; its runs start from scratch"
+            self.remedy = f"Delete {self.path}. Its runs then start from scratch."
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything recorded so far, for the checkpoint."""

@@ -96,7 +96,7 @@ class JobRecord:
             foreign = rows.keys() - set(names)
             owner = min(foreign, default="another version of actlab")
             damage = f"the checkpoint of {names[0]} is damaged: it belongs to {owner}"
-            raise DamagedError(f"{damage}; {remedy}")
+            raise DamagedError(f"{damage}. {remedy}")
 
         # Restore it
         for run, initial in zip(self.runs, state["initial"], strict=True):

@@ -402,8 +402,8 @@ class Start:
                 shard is None,
             )
         except EndedError as ended:
-            remedy = "start the study again for the remaining probes"
-            print(f"the process that evaluated probes {ended.ending}; {remedy}")
+            remedy = "Start the study again for the remaining probes."
+            print(f"the process that evaluated probes {ended.ending}. {remedy}")
             return 1  # the rest is not counted one by one
         return failed
 

@@ -20,7 +20,7 @@ FILE = "engine.json"
 # (benchmarks/processes.py), and from which on compiled masks and the timing of updates
 # (`actlab.engines.timing`) do.
 SEVERAL, LONG = 2_000, 20_000
-_REMEDY = "delete it; the study then resumes with newly chosen settings"
+_REMEDY = "Delete it. The study then resumes with newly selected settings."
 
 
 class _StoredSettings(TypedDict, total=False):

@@ -29,8 +29,8 @@ def print_held(jobs: Sequence[Job]) -> None:
     if number:
         verb = "is" if number == 1 else "are"
         print(
-            f"{plural(number, 'run')} {verb} being trained by another process; start the study "
-            "again when it has ended, or wait for it with --wait"
+            f"{plural(number, 'run')} {verb} being trained by another process. Start the study "
+            "again when it has ended, or wait for it with --wait."
         )
 
 

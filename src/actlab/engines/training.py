@@ -98,7 +98,7 @@ def _parts_after(error: Exception, job: Job, root: Path) -> list[Job]:
     """Record runs as failed, or raise; return the parts into which a failed stack is split."""
     if isinstance(error, OSError):  # such as a full disk
         raise ActlabError(
-            f"training stopped in {root}: {described(error)}; the same command resumes"
+            f"training stopped in {root}: {described(error)}. The same command resumes."
         ) from error
 
     # Halve a stack that is too large

@@ -67,7 +67,7 @@ def _reason(root: Path, name: str, trial: Callable[[], str | None]) -> str:
 
 
 def _stored(root: Path) -> dict[str, StackVerdict]:
-    remedy = "delete it; the trials of stacks are then run again"
+    remedy = "Delete it. The trials of stacks are then run again."
     return stored_json(root / FILE, dict[str, StackVerdict], remedy)
 
 

@@ -98,7 +98,7 @@ def _read(path: Path, remedy: str) -> dict[str, Array]:
         with np.load(regular(path)) as arrays:  # verifies the checksums in the file
             return dict(arrays)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise DamagedError(f"{path} is damaged or missing: {remedy}") from error
+        raise DamagedError(f"{path} is damaged or missing. {remedy}") from error
 
 
 def _write(path: Path, widths: list[int], values: dict[str, Array]) -> None:

@@ -169,7 +169,7 @@ class PassedNoise(EachRun):
 
     A unit is deactivated for a sample if its net input without noise is negative. Metrics under
     ``layer=1`` and so on: ``passed``, the summed variance of the outputs of deactivated units over
-    draws of the noise ÷ that of their net inputs; ``deactivated``, their share. Noise is
+    draws of the noise ÷ the variance of their net inputs; ``deactivated``, their share. Noise is
     Unif[−strength, strength] per input element.
 
     Args:

@@ -23,7 +23,7 @@ _TEXT_COLUMNS = ("panel", "act", "curve")
 _NUMBER_COLUMNS = ("epoch", "value")
 _COLUMNS = (*_TEXT_COLUMNS, *_NUMBER_COLUMNS)
 _EXPECTED = f"expected a CSV file with the columns {', '.join(_COLUMNS)}"
-# Dashes and gaps of the lines of several metrics, unlike those of training and
+# Dashes and gaps of the lines of several metrics, unlike the dashes of training and
 # published curves
 _DASHES: tuple[tuple[float, ...], ...] = (
     (),

@@ -61,9 +61,9 @@ def load_curves(path: Path) -> pd.DataFrame:
         if missing:
             raise ValueError(f"it lacks the columns {', '.join(missing)}")
     except (OSError, ValueError) as error:
-        remedy = "let `actlab study report` write it again"
+        remedy = "Let `actlab study report` write it again."
         raise DamagedError(
-            f"{path} is damaged ({one_line(error, 100)}): {remedy}"
+            f"{path} is damaged ({one_line(error, 100)}). {remedy}"
         ) from error
     return frame
 

@@ -49,7 +49,7 @@ class RunLogger(WandbLogger):
             (``WANDB_API_KEY``, or W&B's host in the netrc file).
         id: id of the run; a resumed run keeps its id. Offline, each start creates a folder with
             this id, and ``wandb sync`` uploads them one after the other.
-        entity: user or team; by default that of the account.
+        entity: user or team; by default the user of the account.
         notes: a sentence about the run.
         log_model: whether to upload checkpoints, ``all`` for every checkpoint; requires ``offline``
             to be False.

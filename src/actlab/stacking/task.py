@@ -86,7 +86,7 @@ class StackedTask(Training):
         if prototype.ragged and devices > 1:
             raise ActlabError(
                 f"a stack of {type(prototype).__name__} on {devices} devices: its batches differ "
-                "in size. Set trainer.devices to 1, or train the runs one by one"
+                "in size. Set trainer.devices to 1, or train the runs one by one."
             )
 
         for member in self.members:

@@ -232,7 +232,7 @@ def _valid_entries(previous: StudyFolder, stored: Chosen) -> Chosen:
         if stored_rule != rule:
             raise DamagedError(
                 f"{SELECTION} was selected by the {stored_rule.mode} of the {stored_rule.value}, "
-                f"not the {rule.mode} of the {rule.value}: {RESELECT}"
+                f"not the {rule.mode} of the {rule.value}. {RESELECT}"
             )
         entries[group.key] = entry
     return entries
@@ -415,7 +415,7 @@ def _run_of(group: Group, entry: Selected) -> Run:
     if run is None:
         words = Point(entry["chosen"]).in_words()
         raise DamagedError(
-            f"{SELECTION} has selected {words}, which the grid does not have: {RESELECT}"
+            f"{SELECTION} has selected {words}, which the grid does not have. {RESELECT}"
         )
     return run
 

@@ -25,7 +25,7 @@ CONFIG = "actlab"  # checkpoint key of the record of `actlab.config.record`
 STATELESS = "stateless"
 ALONE = "actlab_weights_alone"  # key that marks a file of weights without a checkpoint around them
 
-# The types of Lightning's parts of a checkpoint, and of ours; other keys are those of
+# The types of Lightning's parts of a checkpoint, and of ours; other keys belong to
 # modules and plugins.
 _CHECKPOINT = TypedDict(
     "_CHECKPOINT",
@@ -59,7 +59,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
     # The training record stored in every checkpoint.
     config: Mapping[str, Any] | None = None
-    remedy = "use another file"  # about a damaged checkpoint, for the error message
+    remedy = "Use another file."  # about a damaged checkpoint, for the error message
 
     def __init__(self) -> None:
         super().__init__()
@@ -141,7 +141,7 @@ def epochs_of(checkpoint: Mapping[str, Any]) -> int:
 def read(
     path: str | Path | IO[Any],
     map_location: Any = "cpu",
-    remedy: str = "use another file",
+    remedy: str = "Use another file.",
     weights_only: bool = True,
 ) -> dict[str, Any]:
     """Load a local checkpoint of tensors and plain values, from its path or an open file.
@@ -160,10 +160,10 @@ def read(
         and Path(path).exists()
         and not Path(path).is_file()
     ):
-        raise DamagedError(f"{str(path)!r} is not a regular file: {remedy}")
+        raise DamagedError(f"{str(path)!r} is not a regular file. {remedy}")
     part = damaged_part(path)
     if part is not None:
-        raise DamagedError(f"{str(path)!r} is damaged ({part}): {remedy}")
+        raise DamagedError(f"{str(path)!r} is damaged ({part}). {remedy}")
 
     # Its values
     try:
@@ -173,19 +173,19 @@ def read(
     except Exception as error:  # torch.load raises arbitrary errors for other files
         raise DamagedError(
             f"{str(path)!r} cannot be read as a checkpoint of tensors and plain values "
-            f"({one_line(error, 100)}): {remedy}"
+            f"({one_line(error, 100)}). {remedy}"
         ) from error
 
     # Their keys and types
     if not isinstance(checkpoint, dict) or "state_dict" not in checkpoint:
         raise DamagedError(
-            f"{str(path)!r} is not a Lightning checkpoint, 'state_dict' is missing: {remedy}"
+            f"{str(path)!r} is not a Lightning checkpoint: 'state_dict' is missing. {remedy}"
         )
     try:
         return dict(checked(checkpoint, _CHECKPOINT))
     except ValueError as error:
         raise DamagedError(
-            f"{str(path)!r} is not a Lightning checkpoint, {error}: {remedy}"
+            f"{str(path)!r} is not a Lightning checkpoint: {error}. {remedy}"
         ) from error
 
 

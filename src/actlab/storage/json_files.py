@@ -32,7 +32,7 @@ def read_json(path: Path, kind: type[Kind], remedy: str) -> Kind:
                 values = values["content"]
         return checked(values, kind)
     except (ValueError, OSError, RecursionError) as error:
-        raise DamagedError(f"{path} is damaged ({reason(error)}): {remedy}") from error
+        raise DamagedError(f"{path} is damaged ({reason(error)}). {remedy}") from error
 
 
 def stored_json(path: Path, kind: type[Kind], remedy: str) -> Kind:

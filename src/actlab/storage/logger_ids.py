@@ -25,7 +25,9 @@ def ensure_id(folder: Path) -> str:
     path = folder / _FILE
     if not path.exists():
         write_json(path, {"id": secrets.token_hex(8)})
-    return read_json(path, _Logger, "delete it; loggers then start a new history")["id"]
+    return read_json(path, _Logger, "Delete it. Loggers then start a new history.")[
+        "id"
+    ]
 
 
 def has_id(folder: Path) -> bool:

@@ -42,8 +42,8 @@ class _Loader(yaml.SafeLoader):
 
             if key.value in texts:
                 raise ActlabError(
-                    f"{self.name}, line {key.start_mark.line + 1}: duplicate key {key.value!r}; "
-                    "keep one"
+                    f"{self.name}, line {key.start_mark.line + 1}: duplicate key {key.value!r}. "
+                    "Keep one."
                 )
             texts.add(key.value)
         return node

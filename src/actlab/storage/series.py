@@ -46,7 +46,7 @@ _ROW = {
     **dict.fromkeys(("epoch", "step", "value"), _is_number),
     **dict.fromkeys((*_TEXTS, _LOOP), _is_text),
 }
-_REMEDY = "delete it, and run the study again"
+_REMEDY = "Delete it, and run the study again."
 _DIGITS = 6  # fractions of an epoch come from divisions; rounding makes equal epochs identical
 
 
@@ -169,7 +169,7 @@ def read(file: Path, prefix: str = "") -> dict[Key, Series]:
     try:
         table = _table(regular(file).read_bytes())
     except (OSError, ValueError, KeyError, pa.ArrowException) as error:
-        raise DamagedError(f"{file} is damaged ({reason(error)}): {_REMEDY}") from error
+        raise DamagedError(f"{file} is damaged ({reason(error)}). {_REMEDY}") from error
 
     # The names, with the loops that logged them
     logs = []

@@ -230,7 +230,7 @@ class Study:
     name: str  # of the study's folder under the runs directory; see `check_name`
     title: str  # one line for tables and figures
     blocks: tuple[Block, ...]  # grids whose union is the study
-    seeds: tuple[int, ...]  # of every grid point; with stages, those of the first
+    seeds: tuple[int, ...]  # of every grid point; with stages, of the first stage
 
     # Grid key whose values are compared, or `BLOCK`; by default the first that is not
     # tuned

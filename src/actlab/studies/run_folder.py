@@ -67,7 +67,7 @@ class RunFolder:
     @property
     def remedy(self) -> str:
         """What to do about damaged files of the run, for error messages."""
-        return f"delete {self.path} and run the study again"
+        return f"Delete {self.path} and run the study again."
 
     def checkpoint_at(self, at: str | int) -> Path:
         """Return the path of the checkpoint ``last``, ``best`` or after some epochs."""
@@ -90,7 +90,7 @@ class RunFolder:
         result = read_json(self._result, Result, self.remedy)
         # The folder of another run may have been copied here
         if (result["id"], result["identity"]) != (self.run.id, self.run.identity):
-            raise DamagedError(f"{self._result} belongs to another run: {self.remedy}")
+            raise DamagedError(f"{self._result} belongs to another run. {self.remedy}")
         return result
 
     @property
@@ -105,7 +105,7 @@ class RunFolder:
             return State(WAITING)
         if self.failure_file.exists():
             try:
-                reason = read_json(self.failure_file, Failure, "delete it")["error"]
+                reason = read_json(self.failure_file, Failure, "Delete it.")["error"]
             except DamagedError as error:
                 reason = str(error)
             return State(FAILED, reason)

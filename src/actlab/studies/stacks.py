@@ -47,11 +47,11 @@ def begun(root: Path) -> list[Stack]:
     stacks = []
     for path in sorted(_records(root)):
         # The record, whose runs name the folder
-        remedy = f"delete {path.parent}; its runs start from scratch"
+        remedy = f"Delete {path.parent}. Its runs then start from scratch."
         record = read_json(path, _Stored, remedy)
         if id_of(record["members"]) != path.parent.name:
             raise DamagedError(
-                f"{path} is damaged (it has runs that its folder is not named after): {remedy}"
+                f"{path} is damaged (it has runs that its folder is not named after). {remedy}"
             )
 
         if (path.parent / CHECKPOINT).exists():
@@ -72,7 +72,7 @@ def end(root: Path, finished: Iterable[str]) -> None:
     """Delete the stacks whose runs are all among ``finished``."""
     finished_ids = {*finished}
     for path in _records(root):
-        members = read_json(path, _Stored, "delete it")["members"]
+        members = read_json(path, _Stored, "Delete it.")["members"]
         if finished_ids.issuperset(members):
             # A stack that another process deletes meanwhile is gone, too
             shutil.rmtree(path.parent, ignore_errors=True)

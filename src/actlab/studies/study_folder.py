@@ -18,7 +18,7 @@ from actlab.studies.run_folder import RESULT, RunFolder
 T = TypeVar("T")
 COSTS = "cost.json"
 SELECTION = "selection.json"
-RESELECT = "delete it; the settings of later stages are then selected again"
+RESELECT = "Delete it. The settings of later stages are then selected again."
 VALUES = "values.csv"  # written together with the figures
 
 
@@ -49,7 +49,7 @@ class StudyFolder:
     @property
     def with_opened_files(self) -> StudyFolder:
         """The study with the files that users' code opens, which its folder stores."""
-        remedy = "delete it; the next start writes it again"
+        remedy = "Delete it. The next start writes it again."
         # Found out by a worker that builds the runs; plans only read it
         files = self.stored(opened.FILE, dict[str, list[str]], remedy)
         return self.with_study(replace(self.study, opened_files=files))
@@ -58,7 +58,7 @@ class StudyFolder:
     def costs(self) -> list[Cost]:
         """The entries of ``cost.json`` whose runs still exist; empty without the file."""
         entries = self.stored(
-            COSTS, list[Cost], "delete it; the next run measures the costs again"
+            COSTS, list[Cost], "Delete it. The next run measures the costs again."
         )
         # A damaged name may be longer than a path
         names = {folder.name for folder in self.path.glob("[!.]*/")}

@@ -71,7 +71,7 @@ class AutoencoderTask(Task):
     @takes_run_axis
     def quantities(self, output: Tensor, batch: Batch) -> dict[str, Quantity]:
         """Return the squared error of each pixel; reconstructions ``(…, B, D)``."""
-        # The last axes are those of a sample, also with a run axis in front
+        # The last axes are the axes of a sample, also with a run axis in front
         pixels = batch[0].flatten(-self.axes)
         error = matching(output, pixels) - pixels
         return {"loss": Quantity(error.square())}

@@ -5,8 +5,8 @@ Lightning's loops cost about a millisecond a batch on a CPU, whatever the networ
 (``benchmarks/stacks.py``). The loader of training data may therefore yield a `BatchBlock`, the
 positions of several batches: a task makes all updates but the last itself, in Lightning's order,
 and Lightning makes the last. What Lightning counts stays in updates, so checkpoints, schedules,
-``max_steps`` and logged steps are those of single updates. So are all numbers, bit for bit, however
-large the blocks are.
+``max_steps`` and logged steps count single updates. All numbers equal the numbers of single
+updates, bit for bit, however large the blocks are.
 """
 
 from __future__ import annotations

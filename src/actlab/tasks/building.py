@@ -191,8 +191,8 @@ def check_devices(trainer: pl.Trainer, network: nn.Module) -> None:
         return
     if any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in network.modules()):
         raise ActlabError(
-            f"batch norm on {trainer.world_size} devices would use only a part of each batch. On "
-            "GPUs, set trainer.sync_batchnorm to true; on CPUs, set trainer.devices to 1."
+            f"batch norm on {trainer.world_size} devices would use only a part of each batch. "
+            "Set trainer.sync_batchnorm to true on GPUs, or trainer.devices to 1 on CPUs."
         )
 
 
@@ -208,7 +208,7 @@ def check_built_on_cpu(network: nn.Module) -> None:
     for tensor in itertools.chain(network.parameters(), network.buffers()):
         if tensor.device.type == accelerator.type:
             raise ActlabError(
-                f"the network has weights on {tensor.device}. Create them on the CPU; the Trainer "
+                f"the network has weights on {tensor.device}. Create them on the CPU. The Trainer "
                 "moves them to its device."
             )
 

@@ -200,4 +200,4 @@ def _damaged(trainer: pl.Trainer, problem: str) -> DamagedError:
     remedy = getattr(
         trainer.strategy.checkpoint_io, "remedy", AtomicCheckpointIO.remedy
     )
-    return DamagedError(f"the checkpoint {problem}: {remedy}")
+    return DamagedError(f"the checkpoint {problem}. {remedy}")

@@ -33,7 +33,7 @@ def are_used(device: torch.device) -> bool:
 def are_shown(name: str) -> bool:
     """Return whether a device of this name has shown graphs to be right."""
     for path in resource("benchmarks").glob("gpu_*.json"):
-        measured = read_json(path, dict[str, Any], "install actlab again")
+        measured = read_json(path, dict[str, Any], "Install actlab again.")
         if "correct" not in measured:
             continue
         about = measured["correct"]["about"]

@@ -154,7 +154,7 @@ def log_table(logger: object, name: str, values: Any, step: int) -> None:
     # Write a file.
     folder = getattr(logger, "log_dir", None)
     if folder:
-        update_json(Path(folder, "matrices.json"), {name: values}, "delete it")
+        update_json(Path(folder, "matrices.json"), {name: values}, "Delete it.")
 
 
 def _is_matrix(rows: list[Any]) -> bool:

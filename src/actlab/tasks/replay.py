@@ -197,7 +197,7 @@ class Replay:
     def _checked(
         self, module: Any, gradients: Gradients, batch: tuple[Tensor, ...]
     ) -> Outputs:
-        """Return the outputs of the update itself, with which those of the program are compared."""
+        """Return the outputs of the update itself, to compare them with the program's."""
         # Make the update from Python.
         buffers = [buffer.clone() for buffer in module.buffers()]
         values = _values(module)
