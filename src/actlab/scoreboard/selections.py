@@ -2,8 +2,11 @@
 
 A selection is repeated on resamples of its seeds. Each setting has the mean logarithm of the scored
 error over the runs that selected; its variance over resamples is the variance of the selection. It
-is approximate, since few runs score each setting. On further data the settings were not tried, so
-their effects there have the variance on the first data.
+is approximate, since few runs score each setting. It is too small where the seeds favour a setting
+by chance, so intervals cover too little with three seeds (``benchmarks/over_tasks.py``).
+
+On further data the settings were not tried, so their effects there have the variance on the first
+data.
 """
 
 from __future__ import annotations
