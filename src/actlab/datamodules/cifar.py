@@ -31,9 +31,8 @@ class CIFARDataModule(ImageDataModule):
         dataset: a hub id or a local folder; by default ``uoft-cs/cifar10`` or ``uoft-cs/cifar100``.
         label: column of the labels; by default ``label`` for CIFAR-10 and ``fine_label`` for
             CIFAR-100, whose 20 superclasses are in ``coarse_label``.
-        sample: use the embedded sample instead. CIFAR-10: 200 training images, 50 of them for
-            validation, and 50 test images. CIFAR-100: generated patterns, 200 training and 100 test
-            images.
+        sample: use generated patterns instead, 200 for training, 50 of them for validation, and 50
+            (CIFAR-10) or 100 (CIFAR-100) for the test.
         preprocessing: see `ImageDataModule`.
         crop: see `ImageDataModule`; 4 in the papers, 0 for no cropping.
         flip: see `ImageDataModule`; ``both`` in the script of GELU §3.5, CIFAR-100.
