@@ -36,7 +36,7 @@ SPREADS = {
     "0.03, 0.2, 2, 0.05": (0.03, 0.2, 2.0, 0.05),
 }
 # What another setting changes on further data, divided by what it changes on the first data set
-FURTHER = (1.0, 2.0, -1.0)
+FURTHER = (1.0, 2.0)
 
 
 def main() -> None:
