@@ -41,6 +41,7 @@ def of_studies(
     lines: list[list[str]] = []
     bold: set[int] = set()
     for study in studies:
+        # A study has no columns if no finished run recorded their metrics
         if not study.rows[0].columns:
             continue
         for point, rows in study.points:
