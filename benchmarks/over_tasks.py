@@ -1,16 +1,29 @@
-"""Coverage of the statements over tasks: ``python benchmarks/over_tasks.py``, about two minutes.
+"""Coverage of the scoreboard's intervals: ``python benchmarks/over_tasks.py``, about four minutes.
 
-It simulates scoreboards of the stored design: four tasks with 2, 2, 4 and 2 data sets, and 15 or 8
-runs a side. The effects on data sets spread equally in all tasks, or unequally. It counts how often
-each interval contains what it is about: the mean over tasks, another task, a data set of it.
+It simulates scoreboards of the stored design, four tasks with 2, 2, 4 and 2 data sets, and counts
+how often each interval contains what it is about.
+
+- **Over tasks**: the mean over tasks, another task, a data set of it. The effects on data sets
+  spread equally in all tasks, or unequally.
+- **The protocol**: seeds select a setting among several, and fresh seeds score it. An interval
+  should contain the mean effect over selections by other seeds: on a data set, over the data sets
+  of a task, and over the four tasks. Settings and noise are those of the stored runs that selected.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+
 import numpy as np
 
-from actlab.analysis.statistics import LEVEL
-from actlab.scoreboard.statistic import Task, effect, posterior
+from actlab.analysis import study_table
+from actlab.analysis.statistics import LEVEL, Array
+from actlab.scoreboard import definition, selections, statistic
+from actlab.scoreboard.selections import Trials
+from actlab.scoreboard.statistic import Effect, Task, effect, posterior
+from actlab.storage.resources import resource
+from actlab.studies.reading import load
 
 SCOREBOARDS = 1_000
 DESIGN = (2, 2, 4, 2)  # data sets of each task
@@ -22,6 +35,8 @@ SPREADS = {
     "0.3": (0.3, 0.3, 0.3, 0.3),
     "0.03, 0.2, 2, 0.05": (0.03, 0.2, 2.0, 0.05),
 }
+# What another setting changes on further data, divided by what it changes on the first data set
+FURTHER = (1.0, 2.0)
 
 
 def main() -> None:
@@ -33,6 +48,15 @@ def main() -> None:
             shares = coverage(tau, sigmas)
             cells = " | ".join(f"{share:.2f}" for share in shares)
             print(f"| {tau} | {name} | {cells} |", flush=True)
+
+    print("\n| changes on further data | task | first data set | further data | all |")
+    print("|---|---|---|---|---|")
+    names = [*definition.load().tasks, "mean over tasks"]
+    tasks = simulated_tasks(SCOREBOARDS)
+    for further in FURTHER:
+        for name, shares in zip(names, protocol_coverage(tasks, further), strict=True):
+            cells = " | ".join(f"{without:.2f}, {included:.2f}" for without, included in shares)
+            print(f"| {further:g} | {name} | {cells} |", flush=True)
 
 
 def coverage(tau: float, sigmas: tuple[float, ...]) -> list[float]:
@@ -72,6 +96,186 @@ def coverage(tau: float, sigmas: tuple[float, ...]) -> list[float]:
             inside.append(LEVEL / 2 <= below <= 1 - LEVEL / 2)
         covered.append(inside)
     return np.mean(covered, axis=0).tolist()
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """An activation in simulated scoreboards: logarithms of errors, ``[scoreboards]``."""
+
+    means: Array  # of the selected setting
+    selection: Array  # variance over selections, as the scoreboard estimates it
+    noise: list[Array]  # of the runs on each data set, ``[scoreboards, runs]``
+
+    def errors(self, scoreboard: int, number: int, further: float) -> Array:
+        """Return the errors of the runs on a data set."""
+        moved = self.means[scoreboard] - self.means.mean()
+        if number:
+            moved *= further
+        return np.exp(self.means.mean() + moved + self.noise[number][scoreboard])
+
+
+@dataclass(frozen=True)
+class SimulatedTask:
+    """A task in simulated scoreboards: its comparisons, each by activation."""
+
+    comparisons: list[dict[str, Simulated]]
+    points_are_data: bool
+
+    def labels(self) -> set[str]:
+        """Return the activations that all comparisons have, without the reference."""
+        shared = set.intersection(*map(set, self.comparisons))
+        return shared - {definition.load().reference}
+
+    def effects(self, label: str, scoreboard: int, further: float) -> list[list[Effect]]:
+        """Return the effects on each data set, by comparison."""
+        found = []
+        for comparison in self.comparisons:
+            own, reference = comparison[label], comparison[definition.load().reference]
+            variance = own.selection[scoreboard] + reference.selection[scoreboard]
+            effects = []
+            for number in range(len(own.noise)):
+                sides = [side.errors(scoreboard, number, further) for side in (own, reference)]
+                measured = effect(*sides)
+                assert measured
+                effects.append(measured._replace(selection=variance))
+            found.append(effects)
+        return found
+
+    @property
+    def scoreboards(self) -> int:
+        """The number of simulations."""
+        return len(next(iter(self.comparisons[0].values())).means)
+
+    def combined(self, effects: list[list[Effect]]) -> Task:
+        """Return the task of these effects, as the scoreboard combines them."""
+        if self.points_are_data:
+            return Task([parts[0] for parts in effects])
+        return Task([statistic.mean_of(parts) for parts in zip(*effects, strict=True)], shared=True)
+
+    def expected(self, label: str) -> list[float]:
+        """Return the mean effect over selections of each comparison."""
+        reference = definition.load().reference
+        return [float(c[label].means.mean() - c[reference].means.mean()) for c in self.comparisons]
+
+
+def simulated(
+    trials: Trials, runs: Iterable[int], scoreboards: int, rng: np.random.Generator
+) -> Simulated | None:
+    """Return simulations of an activation, with the settings at which no stored run failed.
+
+    None without such a setting.
+
+
+    Args:
+        trials: the stored runs that selected its setting.
+        runs: the number of fresh runs on each data set.
+        scoreboards: number of simulations.
+        rng: source of the noise.
+    """
+    stored = np.stack([trials.scores, trials.errors])
+    stored = stored[:, np.isfinite(stored).all((0, 2))]  # [2, settings, seeds]
+    if not stored.size:
+        return None
+
+    # Runs are normal with the stored means and covariances, of scores, errors and settings
+    seeds = stored.shape[2]
+    means = stored.mean(2, keepdims=True)
+    factors = (stored - means) / np.sqrt(seeds - 1)
+    normal = rng.standard_normal((scoreboards, seeds, seeds))
+    drawn = means + np.einsum("vks,bns->bvkn", factors, normal)
+
+    # Select a setting
+    medians = np.median(drawn[:, 0], axis=2)
+    selected = medians.argmin(1) if trials.mode == "min" else medians.argmax(1)
+    selection = [Trials(*both, trials.mode).variance() for both in drawn]
+
+    # Train fresh seeds at the selected setting
+    spread = np.sqrt((factors[1] ** 2).sum(1))[selected]
+    noise = [spread[:, None] * rng.standard_normal((scoreboards, number)) for number in runs]
+    return Simulated(means[1, :, 0][selected], np.array(selection), noise)
+
+
+def simulated_tasks(scoreboards: int) -> list[SimulatedTask]:
+    """Return simulations of the stored tasks; activations have different noise."""
+    tasks = []
+    rng = np.random.default_rng(0)
+    for stated in definition.load().tasks.values():
+        # Read the runs that selected settings
+        folder = resource(next(iter(stated.data.values())).table)
+        table = study_table.read(folder / study_table.NAME)
+        runs = selections.read(folder / selections.FILE, load(stated.study).select)
+
+        # The points of a task have eight fresh runs each
+        fresh = [RUNS[0], *[RUNS[1]] * (len(stated.data) - 1)]
+        if stated.points_are_data:
+            fresh = [RUNS[1]]
+
+        comparisons = []
+        for _, rows in table.points:
+            activations = {}
+            for row in rows:
+                trials = runs.trials(row, table)
+                assert trials
+                found = simulated(trials, fresh, scoreboards, rng)
+                if found:
+                    activations[row.point[table.compare]] = found
+            comparisons.append(activations)
+        tasks.append(SimulatedTask(comparisons, stated.points_are_data))
+    return tasks
+
+
+def protocol_coverage(tasks: list[SimulatedTask], further: float = 1.0) -> Array:
+    """Return the shares of covered effects, without and with the variance of the selection.
+
+    Args:
+        tasks: in simulated scoreboards.
+        further: what another setting changes on further data, divided by what it changes on the
+            first data set.
+
+    Returns:
+        array ``[tasks + 1, 3, 2]``: the tasks and their mean; the first data set, further data and
+        all data sets; without and with. The mean over activations, nan where there are none.
+    """
+    shares = np.full((len(tasks) + 1, 3, 2), np.nan)
+    shared = set.intersection(*(task.labels() for task in tasks))
+    means: dict[str, list[list[Task]]] = {label: [] for label in shared}
+    for row, task in enumerate(tasks):
+        covered: list[list[list[bool]]] = [[], [], []]
+        for label in sorted(task.labels()):
+            expected = task.expected(label)
+            combined = []
+            for scoreboard in range(task.scoreboards):
+                effects = task.effects(label, scoreboard, further)
+                for value, parts in zip(expected, effects, strict=True):
+                    covered[0].append(covers(parts[0], value))
+                    covered[1] += [covers(part, value) for part in parts[1:]]
+                combined.append(task.combined(effects))
+                inside = covers(statistic.mean_in(combined[-1]), float(np.mean(expected)))
+                covered[2].append(inside)
+            if label in shared:
+                means[label].append(combined)
+        for column, values in enumerate(covered):
+            if values:
+                shares[row, column] = np.mean(values, axis=0)
+
+    # Average the tasks of each scoreboard
+    over = []
+    for label, by_task in means.items():
+        expected_mean = float(np.mean([np.mean(task.expected(label)) for task in tasks]))
+        for scoreboard in zip(*by_task, strict=True):
+            mean = statistic.mean_of([statistic.mean_in(task) for task in scoreboard])
+            over.append(covers(mean, expected_mean))
+    shares[-1, 2] = np.mean(over, axis=0)
+    return shares
+
+
+def covers(measured: Effect, value: float) -> list[bool]:
+    """Return whether the interval contains a value, without and with the selection's variance."""
+    inside = []
+    for found in (measured._replace(selection=0.0), measured):
+        ratio = statistic.ratio_of(found)
+        inside.append(ratio.low <= np.exp(value) <= ratio.high)
+    return inside
 
 
 if __name__ == "__main__":

@@ -10,10 +10,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 import actlab
+from actlab.scoreboard.selections import Trials
 from actlab.tasks import graphs
 
 ORDINARY = (
@@ -278,3 +280,43 @@ def test_the_page_has_the_simulated_verdicts():
 
     intervals = ("covers", "covers probability")
     assert min(simulated[name][interval] for name in ordinary for interval in intervals) >= 0.93
+
+
+@pytest.fixture
+def over_tasks(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS[0].parent))
+    return importlib.import_module("over_tasks")
+
+
+def test_coverage_of_a_simulated_selection(over_tasks):
+    """Two settings whose errors differ: one always selected, or each as often as the other."""
+    rng = np.random.default_rng(0)
+    noise = 0.01 * np.array([[1.0, -1.0, 0.0], [0.0, 1.0, -1.0]])
+
+    def shares(distance):
+        scores, errors = np.array([[0.0], [distance]]), np.array([[0.0], [0.1]])
+        trials = Trials(scores + noise, errors + noise, "min")
+        sides = {}
+        for label in ("gelu", "relu"):
+            sides[label] = over_tasks.simulated(trials, [15, 8], 300, rng)
+        return over_tasks.protocol_coverage([over_tasks.SimulatedTask([sides], False)])[0].T
+
+    without, included = shares(distance=1.0)
+    assert without.tolist() == included.tolist()
+    assert without == pytest.approx([0.95] * 3, abs=0.04)
+    without, included = shares(distance=0.0)
+    assert (without < 0.6).all()
+    assert (included > without + 0.2).all()
+
+
+def test_the_simulated_protocol_has_the_tasks_of_the_scoreboard(over_tasks):
+    tasks = over_tasks.simulated_tasks(3)
+    labels = [task.labels() for task in tasks]
+    assert [len(task.comparisons) for task in tasks] == [2, 2, 1, 1]
+    assert labels[1] == {"mish", "relu_squared", "silu", "sine", "tanh"}  # the others fail
+    assert labels[3] == {label for label in labels[0] if label != "relu_squared"}
+    assert tasks[2].comparisons[0]["sine"].noise[1].shape == (3, 8)
+    shares = over_tasks.protocol_coverage(tasks)
+    assert shares.shape == (5, 3, 2)
+    assert np.isnan(shares[1, 1]).all()  # both equations select their own settings
+    assert np.isfinite(shares[-1, 2]).all()

@@ -34,6 +34,19 @@ def test_the_page_is_what_the_runs_give(gates):
     )
 
 
+@pytest.mark.parametrize(
+    ("p_within", "corrected", "same"),
+    [(0.0125, 0.049, True), (0.0126, 0.049, False), (0.01, 0.05, False), (None, None, False)],
+)
+def test_within_the_margin_has_the_rule_of_studies(gates, p_within, corrected, same):
+    d = gates.paired_difference([0.001, -0.001], [0.0, 0.0])
+    to_gelu = (gates.paired_difference([0.2, 0.2], [0.0, 0.0]), d)
+    row = gates.Row("relu", (0.1, 0.1), (2.0, 2.0), to_gelu, d, 0.9, p_within, corrected)
+    assert row.verdict == ("the same within the margin" if same else "open")
+    lower = row._replace(p_holm=0.01)
+    assert lower.verdict.endswith("by less than the margin") == same
+
+
 def test_differences_and_their_p_values_follow_from_the_runs(gates, distances):
     """The sign-flip test by all patterns of signs."""
     signs = np.array(list(itertools.product([1, -1], repeat=distances.shape[1])))

@@ -9,7 +9,7 @@ import yaml
 from actlab import networks
 from actlab.config import messages
 from actlab.config.class_paths import NETWORKS, with_import_paths
-from actlab.config.paths import set_dotted
+from actlab.config.paths import get_dotted, set_dotted
 from actlab.config.resolved import resolved
 from actlab.config.sections import check, gives, linked_shapes, top_level
 from actlab.errors import ActlabError
@@ -183,3 +183,28 @@ def test_given_arguments_of_the_model(config):
     set_dotted(config, "model.num_classes", 3)
     assert gives(config, "num_classes")
     assert not gives({"model": "a.B"}, "num_classes")
+
+
+def test_only_writing_a_key_creates_the_arguments_of_a_class():
+    config = {"model": {"class_path": "a.B"}}
+    assert get_dotted(config, "model.lr", 0.1) == 0.1
+    assert config == {"model": {"class_path": "a.B"}}
+    set_dotted(config, "model.lr", 1)
+    assert config == {"model": {"class_path": "a.B", "init_args": {"lr": 1}}}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("data.batch_size", "many" * 1_000),
+        ("model.network.hidden", ["a"] * 1_000),
+        ("model.network.init_args", "hidden" * 1_000),
+        ("trainer.max_epochs", [1.5] * 1_000),
+        ("seed_everything", [1] * 1_000),
+    ],
+)
+def test_a_message_shortens_a_long_value(config, key, value):
+    set_dotted(config, key, value)
+    with pytest.raises(ActlabError, match=" … ") as error:
+        typed(config)
+    assert len(str(error.value)) < 300

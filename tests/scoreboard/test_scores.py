@@ -14,7 +14,6 @@ import pytest
 import yaml
 
 import tables_by_hand
-from actlab.datamodules.pixels import PixelDataModule
 from actlab.scoreboard import definition, page, scores, sentences
 from actlab.scoreboard.statistic import effect, ratio_of
 from actlab.scoreboard.tables import labels_of
@@ -124,16 +123,6 @@ def test_ratios_of_the_stored_scoreboard_are_recomputed_from_the_runs():
                 assert data["ratio"]["value"] == pytest.approx(ratio, rel=1e-6), data["name"]
             elif most:
                 assert succeeded.get("gelu", 0) < 8
-
-
-def test_the_sample_of_cifar10_has_the_picture_of_the_scoreboard(tmp_path):
-    """One stored run of the Gaussian ended at the mean colour; its distance tells images apart."""
-    data = PixelDataModule(str(FOLDER.parents[1] / "data/samples/cifar10"), cache_dir=str(tmp_path))
-    ended = pd.read_csv(FOLDER.parent / "inr_image/values.csv").query(
-        f"`{UNIT}` == 'gauss' and chosen == 1"
-    )
-    found = program("scoreboard/pictures").chance(data.image.permute(1, 2, 0).numpy())
-    assert found == pytest.approx(ended["test/psnr@last"].min(), abs=1e-3)
 
 
 def logs_of(folder, column, block=None):

@@ -15,7 +15,7 @@ from pytorch_lightning.loggers import Logger
 
 from actlab.config.class_paths import class_of, with_import_paths
 from actlab.config.messages import mistake
-from actlab.config.paths import ACTIVATION, OBJECT, get_dotted, inside
+from actlab.config.paths import ACTIVATION, OBJECT, get_dotted, writable
 from actlab.config.sections import (
     FILES,
     MOVED,
@@ -338,7 +338,7 @@ def state(config: dict[str, Any], key: str, value: Any) -> None:
     # Go down to the mapping of the last part
     node = config
     for part in path:
-        holder = inside(node, part)
+        holder = writable(node, part)
         child = holder.get(part)
         if isinstance(child, list) and child:
             node = _as_object(child[-1])
@@ -349,7 +349,7 @@ def state(config: dict[str, Any], key: str, value: Any) -> None:
 
     # Set the value, or append to it
     name = last.removesuffix("+")
-    holder = inside(node, name)
+    holder = writable(node, name)
     before = holder.get(name)
     if name == last:
         holder[name] = _merged(before, value)

@@ -25,6 +25,7 @@ from actlab.config.signatures import (
     locate,
 )
 from actlab.errors import ActlabError
+from actlab.errors.messages import short_repr
 
 # Modules whose classes a record may name; torchmetrics' classes read no files and fetch
 # no models by a name.
@@ -72,8 +73,8 @@ class UntrustedError(ActlabError):
     def __init__(self, key: str, value: Any, remedy: str) -> None:
         super().__init__(
             f"{key} in the checkpoint: expected a registered activation or a class of "
-            f"{', '.join(NAMES)}, got {value!r}, whose code would run. If you trust the file, use "
-            f"{remedy}"
+            f"{', '.join(NAMES)}, got {short_repr(value)}, whose code would run. If you trust "
+            f"the file, use {remedy}"
         )
         self.key, self.value = key, value
 

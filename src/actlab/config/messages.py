@@ -30,7 +30,14 @@ from actlab.config.signatures import (
     parameters,
 )
 from actlab.errors import ActlabError
-from actlab.errors.messages import described, in_words, not_a_class, one_line, unknown
+from actlab.errors.messages import (
+    described,
+    in_words,
+    not_a_class,
+    one_line,
+    short_repr,
+    unknown,
+)
 
 # Of pytorch_lightning.cli
 _FACTORIES = {
@@ -133,7 +140,7 @@ def mistake(
 
 
 def _wrong_type(value: Any, annotation: Any, location: str) -> ActlabError:
-    message = f"{location}: expected {in_words(annotation)}, got {value!r}."
+    message = f"{location}: expected {in_words(annotation)}, got {short_repr(value)}."
 
     # Words such as yes, 1.10 and 2024-01-01, which YAML does not read as text
     if isinstance(value, bool | int | float | date) and str in kinds(annotation):
@@ -176,11 +183,13 @@ def _mistake_in_object(
         return ActlabError(f"{key} is next to class_path. Move it under init_args.")
     if not isinstance(path, str):
         key = f"{location}.class_path"
-        return ActlabError(f"{key}: expected the import path of a class, got {path!r}.")
+        return ActlabError(
+            f"{key}: expected the import path of a class, got {short_repr(path)}."
+        )
     if not isinstance(arguments, Mapping):
         key = f"{location}.init_args"
         return ActlabError(
-            f"{key}: expected a mapping of names to values, got {arguments!r}."
+            f"{key}: expected a mapping of names to values, got {short_repr(arguments)}."
         )
 
     # The class must exist and fit

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from actlab.errors import ActlabError
+from actlab.errors.messages import short_repr
 
 # No arguments are allowed next to these keys.
 SPEC = (
@@ -36,11 +37,13 @@ def set_dotted(config: dict[str, Any], key: str, value: Any) -> None:
     node = config
     for part in path:
         # Mappings on the way are created
-        node = inside(node, part).setdefault(part, {})
+        node = writable(node, part).setdefault(part, {})
         if not isinstance(node, dict):
-            raise ActlabError(f"{key}: expected a mapping at {part!r}, got {node!r}.")
+            raise ActlabError(
+                f"{key}: expected a mapping at {part!r}, got {short_repr(node)}."
+            )
 
-    inside(node, last)[last] = value
+    writable(node, last)[last] = value
 
 
 def get_dotted(config: Mapping[str, Any], key: str, default: Any = None) -> Any:
@@ -59,20 +62,27 @@ def get_dotted(config: Mapping[str, Any], key: str, default: Any = None) -> Any:
 def inside(node: dict[str, Any], key: str) -> dict[str, Any]:
     """Return the mapping to which a key belongs: the node, or the arguments of its class.
 
-    Arguments that are absent are created.
+    Absent arguments are an empty mapping, which is not part of the node.
     """
     # Keys next to ``class_path``, or a plain mapping
     if key in SPEC or not OBJECT & node.keys():
         return node
     arguments = node.get("init_args")
     if arguments is None:
-        arguments = node["init_args"] = {}
+        return {}
     if not isinstance(arguments, dict):
         path = node.get("class_path")
         raise ActlabError(
-            f"init_args of {path!r}: expected a mapping, got {arguments!r}."
+            f"init_args of {path!r}: expected a mapping, got {short_repr(arguments)}."
         )
     return arguments
+
+
+def writable(node: dict[str, Any], key: str) -> dict[str, Any]:
+    """Return the mapping to which a key belongs; the absent arguments of a class are created."""
+    if key not in SPEC and OBJECT & node.keys() and node.get("init_args") is None:
+        node["init_args"] = {}
+    return inside(node, key)
 
 
 def short(key: str) -> str:

@@ -33,7 +33,7 @@ from actlab.config.signatures import (
 )
 from actlab.errors import ActlabError
 from actlab.errors.imports import importing
-from actlab.errors.messages import in_words
+from actlab.errors.messages import in_words, short_repr
 from actlab.storage.contents import texts
 from actlab.storage.spec import Spec
 
@@ -124,9 +124,7 @@ def with_text(
     ):
         if allowed & {str, Any}:
             return stated
-        message = (
-            f"{location}: expected {in_words(annotation)}, got the text {stated!r}"
-        )
+        message = f"{location}: expected {in_words(annotation)}, got the text {short_repr(stated)}"
         raise ActlabError(f"{message}. Remove the quotes.")
     return parsed
 
@@ -206,7 +204,7 @@ def run_seed(value: bool | int | str) -> int:
         value = int(value)
     if type(value) is not int or not 0 <= value < 2**32:
         expected = f"a whole number from 0 to {2**32 - 1}"
-        raise ActlabError(f"{SEED}: expected {expected}, got {value!r}.")
+        raise ActlabError(f"{SEED}: expected {expected}, got {short_repr(value)}.")
     return value
 
 

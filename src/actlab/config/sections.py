@@ -16,7 +16,7 @@ from actlab.config.class_paths import class_of
 from actlab.config.paths import get_dotted
 from actlab.config.signatures import classes_in, find, parameters
 from actlab.errors import ActlabError
-from actlab.errors.messages import not_a_class, unknown
+from actlab.errors.messages import not_a_class, short_repr, unknown
 
 SEED = "seed_everything"
 # The arguments of the model that come from the data if the config has none.
@@ -127,7 +127,9 @@ def _check_keys(config: Mapping[str, Any], command: str | None) -> None:
         # All arguments of a command are switches
         is_flag = key not in (*top_level(), "ckpt_path", *MOVED)
         if is_flag and value not in (None, True, False):
-            raise ActlabError(f"{key}: expected true, false or null, got {value!r}.")
+            raise ActlabError(
+                f"{key}: expected true, false or null, got {short_repr(value)}."
+            )
 
 
 def _lacks_optimizers(config: Mapping[str, Any]) -> bool:

@@ -31,8 +31,8 @@ class CIFARDataModule(ImageDataModule):
         dataset: a hub id or a local folder; by default ``uoft-cs/cifar10`` or ``uoft-cs/cifar100``.
         label: column of the labels; by default ``label`` for CIFAR-10 and ``fine_label`` for
             CIFAR-100, whose 20 superclasses are in ``coarse_label``.
-        sample: use the bundled sample instead. CIFAR-10: 200 training images, 50 of them for
-            validation, and 50 test images. CIFAR-100: generated patterns, 200 training and 100 test
+        sample: use the bundled sample of generated patterns instead. CIFAR-10: 200 training images,
+            50 of them for validation, and 50 test images. CIFAR-100: 200 training and 100 test
             images.
         preprocessing: see `ImageDataModule`.
         crop: see `ImageDataModule`; 4 in the papers, 0 for no cropping.

@@ -36,7 +36,7 @@ class PixelDataModule(TensorDataModule):
         dataset: a picture file of at most 16 bits a channel, such as a PNG; or CIFAR-10 as a hub id
             or local folder, by default ``uoft-cs/cifar10``: the picture is a mosaic of its first
             test images.
-        sample: use the bundled sample of CIFAR-10 instead.
+        sample: use the sample of `CIFARDataModule` instead, a mosaic of generated patterns.
         tiles: number of images along each side of the mosaic.
         batch_size: number of pixels in an update.
         updates_per_epoch: number of updates in an epoch.

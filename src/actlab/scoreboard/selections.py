@@ -2,28 +2,59 @@
 
 A selection is repeated on resamples of its seeds. Each setting has the mean logarithm of the scored
 error over the runs that selected; its variance over resamples is the variance of the selection. It
-is approximate, since few runs score each setting. On further data the settings were not tried, so
-their effects there have the variance on the first data.
+is approximate, since few runs score each setting. It is too small where the seeds favour a setting
+by chance, so intervals cover too little with three seeds (``benchmarks/over_tasks.py``).
+
+On further data the settings were not tried, so their effects there have the variance on the first
+data.
 """
 
 from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from actlab.analysis.choice import resamples
 from actlab.analysis.columns import Column
 from actlab.analysis.statistics import Array
-from actlab.analysis.study_table import Cell, Row, StudyTable
+from actlab.analysis.study_table import Row, StudyTable
 from actlab.storage.files import regular
 from actlab.studies.plan import Selection
 
 FILE = "choose/values.csv"  # the runs that selected settings, in the folder of a task's study
+
+
+class Trials(NamedTuple):
+    """The runs at all settings of which one was selected, arrays ``[settings, seeds]``."""
+
+    scores: Array  # of the metric that selects, infinite for a run without a score
+    errors: (
+        Array  # logarithms of the errors that are compared, infinite for a failed run
+    )
+    mode: str  # ``min`` or ``max`` of a score is good
+
+    def variance(self) -> float:
+        """Return the variance over selections of the mean logarithm of the error."""
+        # Average the runs of each setting that succeeded
+        succeeded = np.isfinite(self.errors)
+        counts = succeeded.sum(1)
+        sums = np.where(succeeded, self.errors, 0.0).sum(1)
+
+        # Weigh each setting by how often it is selected
+        shares = selected_shares(self.scores, self.mode)
+        selected = (shares > 0) & (counts > 0)
+        if not selected.any():
+            return 0.0
+        means = sums[selected] / counts[selected]
+        weights = shares[selected] / shares[selected].sum()
+        deviations = means - weights @ means
+        return float(weights @ deviations**2)
 
 
 @dataclass(frozen=True)
@@ -40,6 +71,14 @@ class SelectingRuns:
             row: of the activation, at its selected settings.
             table: its table.
         """
+        trials = self.trials(row, table)
+        return trials.variance() if trials else 0.0
+
+    def trials(self, row: Row, table: StudyTable) -> Trials | None:
+        """Return the runs that selected the settings of a row; None for a single setting.
+
+        Only settings with runs of the same seeds can be compared.
+        """
         # Find the runs of each setting
         texts = {key: table.text(key, value) for key, value in row.point.items()}
         settings: dict[tuple[str, ...], list[dict[str, str]]] = {}
@@ -48,26 +87,19 @@ class SelectingRuns:
                 setting = tuple(run[key] for key in self.rule.tune)
                 settings.setdefault(setting, []).append(run)
         if len(settings) < 2 or len(set(map(len, settings.values()))) > 1:
-            return 0.0  # only settings with runs of the same seeds can be compared
+            return None
 
-        # Read scores and effects
-        worst = "-inf" if self.rule.mode == "max" else "inf"  # of a run without a score
+        # Read scores and errors
+        worst = "-inf" if self.rule.mode == "max" else "inf"
         score = f"{self.rule.metric}@{self.rule.at}"
+        column = row.primary
         scores = []
-        effects = []
+        errors = []
         for runs in settings.values():
             scores.append([float(run[score] or worst) for run in runs])
-            effects.append(_log_mean(row.primary, runs))
-
-        # Weigh the effect of each setting by how often it is selected
-        shares = selected_shares(np.array(scores), self.rule.mode)
-        means = np.array(effects)
-        selected = (shares > 0) & np.isfinite(means)
-        if not selected.any():
-            return 0.0
-        weights = shares[selected] / shares[selected].sum()
-        deviations = means[selected] - weights @ means[selected]
-        return float(weights @ deviations**2)
+            values = [float(run[column.key] or "inf") for run in runs]
+            errors.append([error_of(column, value, column.samples) for value in values])
+        return Trials(np.array(scores), np.log(errors), self.rule.mode)
 
 
 def read(file: Path, rule: Selection) -> SelectingRuns:
@@ -95,13 +127,6 @@ def errors_of(
     """Return the errors of the runs that succeeded."""
     errors = [error_of(column, value, samples) for value in values]
     return [error for error in errors if math.isfinite(error)]
-
-
-def _log_mean(cell: Cell, runs: Iterable[Mapping[str, str]]) -> float:
-    """Return the mean logarithm of the errors of the runs that succeeded; nan without any."""
-    values = [float(run[cell.key] or "inf") for run in runs]
-    logs = [math.log(error) for error in errors_of(cell, values, cell.samples)]
-    return sum(logs) / len(logs) if logs else math.nan
 
 
 def selected_shares(scores: Array, mode: str) -> Array:

@@ -41,7 +41,8 @@ def of_studies(
     lines: list[list[str]] = []
     bold: set[int] = set()
     for study in studies:
-        if not _has_columns(study):
+        # A study has no columns if no finished run recorded their metrics
+        if not study.rows[0].columns:
             continue
         for point, rows in study.points:
             lines.append([_heading(study, point, rows[0].primary)])
@@ -67,11 +68,6 @@ def of_studies(
     return latex.with_packages(latex_tables)
 
 
-def _has_columns(study: StudyTable) -> bool:
-    """Return whether a table has columns; it has none if no finished run recorded their metrics."""
-    return bool(study.rows[0].columns)
-
-
 def _heading(study: StudyTable, point: str, cell: Cell) -> str:
     """Return the heading of some rows: ``study: point, column, reference relu``."""
     parts = [point, cell.name]
@@ -94,7 +90,7 @@ def _caption(studies: Sequence[StudyTable], title: str) -> str:
     diverged = []
     on_samples = []
     for study in studies:
-        if not _has_columns(study):
+        if not study.rows[0].columns:
             without_columns.append(study.study)
         if study.ended < study.planned:
             unfinished.append(
