@@ -22,6 +22,7 @@ from actlab.engines.workers import Worker
 from actlab.errors import ActlabError
 from actlab.scoreboard import definition, scores, selections, sentences
 from actlab.scoreboard.planning import PlannedTask, named_tasks, planned
+from actlab.scoreboard.scores import Scoreboard
 from actlab.scoreboard.tables import DataName
 from actlab.stages import opening
 from actlab.studies.reading import ACTIVATION_FORMS, activation
@@ -242,8 +243,22 @@ def show(
         selecting: files of the user's runs that selected settings, by task.
         folder: of the scoreboard.
     """
+    from actlab.reports import activation_figures
     from actlab.scoreboard import page
 
     scoreboard = scores.load(tables, selecting)
     print(*sentences.lines(scoreboard), sep="\n")
-    print(*page.write(scoreboard, folder), sep="\n")
+    curves = activation_figures.sampled(_named(scoreboard, tables))
+    print(*page.write(scoreboard, folder, curves), sep="\n")
+
+
+def _named(scoreboard: Scoreboard, tables: Mapping[DataName, StudyTable]) -> list[str]:
+    """Return the labels that are names; a file of the user may label another activation so."""
+    user_values = []
+    for table in tables.values():
+        user_values += table.values
+    return [
+        standing.label
+        for standing in scoreboard.standings
+        if not standing.own or standing.label in user_values
+    ]
