@@ -223,9 +223,9 @@ def test_build_requirements_are_installed_with_dev():
 def followed(page: str, bin_: Path, folder: Path) -> dict[str, str]:
     """Do in a folder what a page says: write its files, run its commands and programs in order.
 
-    Commands of ``make`` and of a clone's environment are left out: `.github/workflows/ci.yml`
-    runs the former in a clone, and the environment is `bin_` here. A study of a reader's FOLDER of data is run with ``--smoke``, on samples: on all of its
-    data it takes hours.
+    Commands of ``make`` and of a clone's environment are left out: `.github/workflows/ci.yml` runs
+    the former in a clone, and `bin_` is the environment here. A study of a reader's FOLDER of data
+    is run with ``--smoke``, on samples: on all of its data it takes hours.
 
     Returns:
         Standard output of each line of shell and each program.
@@ -277,7 +277,7 @@ def test_the_walk_of_a_new_user_runs_from_the_wheel(installed, shows, tmp_path):
 def test_the_readme_runs_from_the_wheel(installed, tmp_path):
     said = followed("README.md", installed, tmp_path)
     assert "10 of 10 runs finished" in output_of("demo --smoke", said)
-    table = output_of("--seeds 15 ", said)
+    table = output_of("--seeds 15", said)
     assert "75 of 75 runs finished" in table
     assert re.search(
         r"^> MyActivation +(better|worse|equivalent|no significant difference)", table, re.M

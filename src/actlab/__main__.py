@@ -50,9 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 128 + stop.number
     except ReaderGoneError:
         return 141
-    except (
-        OSError
-    ) as error:  # full or read-only disk, or a file where a folder is expected
+    except OSError as error:
+        # Full or read-only disk, or a file where a folder is expected.
         print(f"actlab: error: {one_line(error)}", file=sys.stderr)
         return 2
 

@@ -279,9 +279,8 @@ def shape_for(
     shape = getattr(data, name, None)
     if shape is not None:
         return shape
-    if (
-        issubclass(model, Task) or arguments[name] is None
-    ):  # a task's default need not fit the data
+    if issubclass(model, Task) or arguments[name] is None:
+        # A task's default need not fit the data.
         raise ActlabError(
             f"{type(data).__qualname__} has no {name}. Set model.{name} in the config."
         )

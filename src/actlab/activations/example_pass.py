@@ -169,9 +169,8 @@ def check_in_place(
     def outputs(isolated: Iterable[str]) -> list[Tensor]:
         """Return the output tensors if the isolated sites get copies of their inputs."""
         with ExitStack() as hooks:
-            for path in (
-                sites
-            ):  # a layer with hooks uses no fused kernel, so all sites have one
+            for path in sites:
+                # A layer with hooks uses no fused kernel, so all sites have one.
                 hook = _with_copies if path in isolated else _without_copies
                 site = model.get_submodule(path)
                 handle = site.register_forward_pre_hook(hook, with_kwargs=True)

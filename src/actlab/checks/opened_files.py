@@ -111,9 +111,8 @@ class _Watch:
             if file in self.code:
                 self.opened[file].add(Path(os.fsdecode(path)).absolute())
                 return
-            if file.startswith(
-                "<frozen importlib"
-            ):  # an import of other code opens its files
+            if file.startswith("<frozen importlib"):
+                # An import of other code opens its files.
                 return
             frame = frame.f_back  # type: ignore[assignment]
 

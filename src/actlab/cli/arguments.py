@@ -185,9 +185,8 @@ class Words:
 
     def _add(self, key: str, value: Any, source: dict[str, Any]) -> None:
         """State a value in the config and in its source, and add its word for the parser."""
-        if key == "trainer" and isinstance(
-            value, Mapping
-        ):  # the parser sets argument by argument
+        if key == "trainer" and isinstance(value, Mapping):
+            # The parser sets argument by argument.
             for name, argument in value.items():
                 self._add(f"trainer.{name}", argument, source)
             return

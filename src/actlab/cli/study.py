@@ -293,9 +293,8 @@ def loaded(folder: StudyFolder, stage: str | None) -> list[Results]:
             "run prints. Remove --stage."
         )
     stages = opening.load(folder, stage)
-    if (
-        stages[-1].study.reference == ""
-    ):  # as trials have it; 0.0 and False are references
+    if stages[-1].study.reference == "":
+        # As trials have it; 0.0 and False are references.
         raise ActlabError(
             f"there are no results to compare in {folder.path}. Run the study again if trials have "
             "not ended. Search other values if all trials failed or diverged."

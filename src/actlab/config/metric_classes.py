@@ -52,7 +52,8 @@ def gives_number(metric: Any) -> bool:
     with (
         warnings.catch_warnings(),
         suppress(Exception),
-    ):  # a third-party metric may raise anything
+    ):
+        # A third-party metric may raise anything.
         warnings.simplefilter("ignore")  # compute before update
         return getattr(metric.clone().compute(), "ndim", None) == 0
     return metric.higher_is_better is not None  # as curves do not say

@@ -151,9 +151,8 @@ def _set_arguments(
         if key not in accepted or key in linked:
             continue
         argument = accepted[key]
-        if (
-            value is None and argument.required and argument.untyped
-        ):  # the parser sets it to None
+        if value is None and argument.required and argument.untyped:
+            # The parser sets it to None.
             raise lacking(path, key, location)
         text = with_text(
             stated.get(key, value), value, f"{location}.{key}", argument.annotation

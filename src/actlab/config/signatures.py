@@ -308,9 +308,8 @@ def takes_text(config: Mapping[str, Any], key: str) -> bool:
             node = None
             break
         node = inside(node, part).get(part)
-        if (
-            isinstance(node, list) and node
-        ):  # a key below a list refers to its last item
+        if isinstance(node, list) and node:
+            # A key below a list refers to its last item.
             node = node[-1]
     path = class_of(node)
 

@@ -105,9 +105,8 @@ class CIFARDataModule(ImageDataModule):
 
         number = images.num_classes
         expected = CLASSES.get((self.variant, self.label), number)
-        if (
-            number != expected and number in CLASSES.values()
-        ):  # else the user's pictures
+        if number != expected and number in CLASSES.values():
+            # Else the user's pictures.
             raise ActlabError(
                 f"data.dataset: expected the {expected} classes of {self.variant}, got {number} "
                 f"in {self.dataset!r}. Use {self.variant}, or set another data.variant."

@@ -181,9 +181,8 @@ class _ProbeOfStudy:
             fault = str(error)
         except (ActlabError, OSError):
             raise
-        except (
-            Exception
-        ) as error:  # third-party activations and probes may raise anything
+        except Exception as error:
+            # Third-party activations and probes may raise anything.
             fault = described(error)
 
         examples = f"{plural(len(runs), 'run')} such as {runs[0].id}"

@@ -132,9 +132,8 @@ class Display:
     def tick(self, parts: signals.Parts) -> None:
         """Update the completed fractions of runs, from 0 to 1, and show the elapsed time."""
         for name, fraction in parts:
-            if (
-                name in self.runs
-            ):  # a member of a stack may have finished in an earlier start
+            if name in self.runs:
+                # A member of a stack may have finished in an earlier start.
                 self.update(self.runs[name], fraction)
         if self.ended < len(self.runs):
             self._show(time.monotonic())

@@ -140,9 +140,8 @@ def fastest(runs: Sequence[Run], forms: bool, sharing: int = 1) -> float:
         _fit(runs, clock, forms or len(runs) > 1)
     except _EnoughError:
         pass
-    except (
-        Exception
-    ) as error:  # also of third-party code, whose errors training reports
+    except Exception as error:
+        # Also of third-party code, whose errors training reports.
         check_device(error)
         clock.fastest = math.inf
     finally:

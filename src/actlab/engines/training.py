@@ -114,9 +114,8 @@ def _parts_after(error: Exception, job: Job, root: Path) -> list[Job]:
     # Of another stack, find out which members fail
     reason = str(error) if is_explained else described(error)
     parts: list[Job] = []
-    if number == 1 or isinstance(
-        error, DamagedError
-    ):  # the damaged file stays for inspection
+    if number == 1 or isinstance(error, DamagedError):
+        # The damaged file stays for inspection.
         job.fail(root, reason)
     else:
         failure = f"a stack of {number} runs failed ({reason[:100]})"

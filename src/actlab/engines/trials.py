@@ -55,9 +55,8 @@ def _reason(root: Path, name: str, trial: Callable[[], str | None]) -> str:
         reason = trial() or ""
     except MappingError as error:
         reason = str(error)
-    except (
-        stack_trial.TrialError
-    ) as error:  # no verdict, such as an exception: never stored
+    except stack_trial.TrialError as error:
+        # No verdict, such as an exception: never stored.
         return str(error)
 
     # Store the verdict

@@ -181,9 +181,8 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
             self._start()
         self._last_message = time.monotonic()
         self._longest_pause = 0.0
-        with contextlib.suppress(
-            OSError
-        ):  # the worker has ended: `receive` raises the error
+        with contextlib.suppress(OSError):
+            # The worker has ended: `receive` raises the error.
             self.pipe.send((function, args, reports))
 
     def _start(self) -> None:

@@ -33,9 +33,8 @@ class Source(NamedTuple):
 
 def elements(begin: int, end: int, device: torch.device) -> Tensor:
     """Return ``begin`` … ``end`` − 1, int32: a slice of the one counter of a device."""
-    if (
-        torch.compiler.is_compiling()
-    ):  # a whole network: the counter is fused with its use
+    if torch.compiler.is_compiling():
+        # A whole network: the counter is fused with its use.
         return torch.arange(begin, end, dtype=torch.int32, device=device)
 
     counter = counters.get(device)

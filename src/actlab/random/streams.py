@@ -138,9 +138,8 @@ class Calls:
 
     def count(self, stream: Stream | MemberStream) -> int:
         """Count this call and return the number of earlier calls in the same training step."""
-        if (
-            torch._C._current_graph_task_id() != -1
-        ):  # a recomputed layer would draw other numbers
+        if torch._C._current_graph_task_id() != -1:
+            # A recomputed layer would draw other numbers.
             raise ActlabError(
                 "layers with stochastic activations or dropout must not be inside "
                 "torch.utils.checkpoint. Remove the checkpoint around them."

@@ -40,9 +40,8 @@ def plot_compared(activations: Mapping[str, Activation]) -> Figure:
         for label, activation in activations.items():
             try:
                 value, derivative = _evaluate(activation, x)
-            except (
-                Exception
-            ) as error:  # a user-defined activation may not accept single numbers
+            except Exception as error:
+                # A user-defined activation may not accept single numbers.
                 left_out.append(f"{label} is not drawn: {described(error, 100)}")
                 continue
             text = style.in_legend(label)

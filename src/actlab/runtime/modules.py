@@ -44,9 +44,8 @@ def unchanged(parts: Iterable[nn.Module]) -> Iterator[None]:
     values: list[Any] = []
     for part in parts:
         part_tensors = [*part.parameters(recurse=False), *part.buffers(recurse=False)]
-        if isinstance(
-            part, torch.jit.ScriptModule
-        ):  # its attributes are not dictionaries
+        if isinstance(part, torch.jit.ScriptModule):
+            # Its attributes are not dictionaries.
             values += part_tensors
             continue
         if any(is_lazy(tensor) for tensor in part_tensors):

@@ -245,9 +245,8 @@ class StackedTask(Training):
         gradient_clip_algorithm: str | None = None,
     ) -> None:
         """Clip the gradient of each member as in a stack of one: by its norm, or each element."""
-        if (
-            gradient_clip_algorithm == "value"
-        ):  # elementwise, so of no member in particular
+        if gradient_clip_algorithm == "value":
+            # Elementwise, so of no member in particular.
             super().configure_gradient_clipping(
                 optimizer, gradient_clip_val, gradient_clip_algorithm
             )

@@ -182,7 +182,8 @@ def _path_digest(path: Path) -> str | None:
         OSError,
         RuntimeError,
         ValueError,
-    ):  # unreadable, home of an unknown user, invalid path
+    ):
+        # Unreadable, home of an unknown user, invalid path.
         return None
 
 

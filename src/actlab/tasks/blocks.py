@@ -350,9 +350,8 @@ def _differentiate(module: Any, loss: Tensor) -> None:
     """Set the gradients of an update as Lightning does after a training step."""
     trainer = module.trainer
     optimizer = trainer.optimizers[0]
-    for parameter in _parameters(
-        module
-    ):  # torch's own `zero_grad` takes eight times as long
+    for parameter in _parameters(module):
+        # Torch's own `zero_grad` takes eight times as long.
         parameter.grad = None
     loss.backward()  # type: ignore[no-untyped-call]
     module.on_before_optimizer_step(optimizer)

@@ -219,7 +219,8 @@ class Replay:
             if not self._noise:
                 self._try(module, partial(distances, gradients))
             if not self.reason and _change(self._made_with, self._frozen):
-                # The old program goes first, because two programs need twice the memory.
+                # The old program goes first, because two programs need twice the
+                # memory.
                 self._program = None
                 _again(module, buffers)
                 self._program = PROGRAMS[module.device.type](gradients, batch)
@@ -247,9 +248,8 @@ class Replay:
             with far_away(*counted):
                 try:
                     return not self._agrees(distances())
-                except (
-                    Exception
-                ):  # third-party code may raise anything where it has no such number
+                except Exception:
+                    # Third-party code may raise anything where it has no such number.
                     return True
 
         if is_read(*updates_of(module.trainer)):
