@@ -19,6 +19,7 @@ _CAPTION = (
 )
 # Inches: the width, the height of a row, and the height of the other parts
 _WIDTH = 6.75
+_PANELS = (2, 3)  # relative widths
 _ROW = 0.24
 _HEAD = 0.7
 _LEVEL_TITLES = 5  # more titles of columns are slanted
@@ -49,6 +50,7 @@ def draw(scoreboard: Scoreboard) -> Figure:
     figure, (left, right) = style.framed(
         "scoreboard", 2, 2, _WIDTH, [height], title, caption
     )
+    figure.axes[0].get_gridspec().set_width_ratios(_PANELS)
 
     # Draw the panels, with names of rows on the left
     _draw_means(left, standings, style.colours(labels, scoreboard.users))
