@@ -100,7 +100,7 @@ class Commands(Generated):
     write = staticmethod(generated.commands)
 
 
-def link_pages(_: Sphinx, *where: Any) -> None:
+def link_pages(app: Sphinx, *where: Any) -> None:
     """Let links to files of the repository lead to the pages that include these files."""
     content = where[-1]
 
@@ -110,7 +110,7 @@ def link_pages(_: Sphinx, *where: Any) -> None:
         return f"]({page}{link[2] or ''})" if page else link[0]
 
     content[0] = _LINK.sub(page_of, content[0])
-    root = "../" * str(where[-2]).count("/")
+    root = "../" * app.env.docname.count("/")
     content[0] = _SCOREBOARD_LINK.sub(rf'<a href="{root}{_SCOREBOARD}">\1</a>', content[0])
 
 
