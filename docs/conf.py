@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import shutil
 import sys
 from importlib.metadata import version as version_of
 from pathlib import Path
@@ -76,6 +77,9 @@ _PAGES = {
     **{"benchmarks/README.md": "/benchmarks.md", "results/README.md": "/results.md"},
     **{"results/claims.md": "/claims.md", "results/gates.md": "/gates.md"},
 }
+# A page for browsers, which the site has as it is.
+_SCOREBOARD = "results/scoreboard/index.html"
+_SCOREBOARD_LINK = re.compile(r"\[([^\]]+)\]\((?:\.\./)*(?:results/scoreboard/)?index\.html\)")
 _LINK = re.compile(r"\]\((?:\.\./)*((?:[\w-]+/)*[\w-]+\.md)(#[^)]*)?\)")
 
 
@@ -96,7 +100,7 @@ class Commands(Generated):
     write = staticmethod(generated.commands)
 
 
-def link_pages(_: Sphinx, *where: Any) -> None:
+def link_pages(app: Sphinx, *where: Any) -> None:
     """Let links to files of the repository lead to the pages that include these files."""
     content = where[-1]
 
@@ -106,6 +110,15 @@ def link_pages(_: Sphinx, *where: Any) -> None:
         return f"]({page}{link[2] or ''})" if page else link[0]
 
     content[0] = _LINK.sub(page_of, content[0])
+    root = "../" * app.env.docname.count("/")
+    content[0] = _SCOREBOARD_LINK.sub(rf'<a href="{root}{_SCOREBOARD}">\1</a>', content[0])
+
+
+def copy_scoreboard(app: Sphinx, _: Exception | None) -> None:
+    """Put the scoreboard's page for browsers into the site."""
+    target = Path(app.outdir) / _SCOREBOARD
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(Path(app.srcdir).parent / _SCOREBOARD, target)
 
 
 def keep_bars(_: Sphinx, *what: Any) -> None:
@@ -121,3 +134,4 @@ def setup(app: Sphinx) -> None:
     app.connect("source-read", link_pages)
     app.connect("include-read", link_pages)
     app.connect("autodoc-process-docstring", keep_bars)
+    app.connect("build-finished", copy_scoreboard)

@@ -334,6 +334,49 @@ def succeed(cli: Callable[..., Outcome]) -> Callable[..., Outcome]:
     return run
 
 
+QUIET = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Chromium, where it and the package that drives it are installed."""
+    driver = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    found = next(
+        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+    )
+    if found is None:
+        pytest.skip("no Chromium on this machine (Debian: apt-get install chromium)")
+    with driver.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=found, args=[*QUIET])
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def opened(browser: Any) -> Iterator[Callable[..., Any]]:
+    """Open a file in a fresh window; at its end there are no errors and no further requests."""
+    said: list[str] = []
+    asked: set[str] = set()
+    opened, windows = set(), []
+
+    def open_(file: Path, **options: Any) -> Any:
+        window = browser.new_context(offline=True, **options)
+        windows.append(window)
+        page = window.new_page()
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("dialog", lambda dialog: said.append(dialog.message))
+        page.on("request", lambda request: asked.add(request.url))
+        page.goto(file.as_uri())
+        opened.add(file.as_uri())
+        return page
+
+    yield open_
+    for window in windows:
+        window.close()
+    assert (said, asked) == ([], opened)
+
+
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """Leave what a module of tests has imported and cached out of later collections, too."""
     if nextitem is not None and nextitem.path != item.path:

@@ -1,11 +1,7 @@
 """Pages for browsers: their content; text stays text, and a browser shows and toggles it."""
 
 import base64
-import json
 import os
-import shutil
-from collections.abc import Callable, Iterator
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -18,42 +14,10 @@ from actlab.reports.pages.study import heat_map
 from actlab.reports.plots import read
 from actlab.scoreboard import studies_page, tables
 from actlab.studies import probe_files
+from html_pages import Page
 from tables_by_hand import cell, leave, table
 
 HOSTILE = "<script>alert(1)</script>"
-
-
-class Page(HTMLParser):
-    """The elements of a page, its text, and the text inside each kind of element."""
-
-    def __init__(self, file: Path) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.texts: dict[str, list[str]] = {}
-        self._open: list[str] = []
-        self.feed(file.read_text(encoding="utf-8"))
-
-    def handle_starttag(self, tag: str, attrs: Any) -> None:
-        self.elements.append((tag, dict(attrs)))
-        self._open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        while tag in self._open and self._open.pop() != tag:
-            pass
-
-    def handle_data(self, data: str) -> None:
-        for tag in set(self._open):
-            self.texts.setdefault(tag, []).append(data)
-
-    def text(self, tag: str = "body") -> str:
-        return " ".join(" ".join(self.texts.get(tag, [])).split())
-
-    def count(self, tag: str) -> int:
-        return sum(name == tag for name, _ in self.elements)
-
-    @property
-    def figures(self) -> Any:
-        return json.loads(next(text for text in self.texts["script"] if text.startswith("[{")))
 
 
 def hostile(text: str) -> str:
@@ -306,49 +270,6 @@ def test_an_index_without_studies_or_of_a_damaged_one_says_what_to_do(cli, tmp_p
         assert (damaged.code, damaged.err.count("\n")) == (2, 1)
         assert "is damaged" in damaged.err
         assert "Let `actlab study report` write it again." in damaged.err
-
-
-QUIET = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """Chromium, where it and the package that drives it are installed."""
-    driver = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    found = next(
-        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-    )
-    if found is None:
-        pytest.skip("no Chromium on this machine (Debian: apt-get install chromium)")
-    with driver.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=found, args=[*QUIET])
-        yield started
-        started.close()
-
-
-@pytest.fixture
-def opened(browser: Any) -> Iterator[Callable[..., Any]]:
-    """Open a file in a fresh window; at its end there are no errors and no further requests."""
-    said: list[str] = []
-    asked: set[str] = set()
-    opened, windows = set(), []
-
-    def open_(file: Path, **options: Any) -> Any:
-        window = browser.new_context(offline=True, **options)
-        windows.append(window)
-        page = window.new_page()
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("dialog", lambda dialog: said.append(dialog.message))
-        page.on("request", lambda request: asked.add(request.url))
-        page.goto(file.as_uri())
-        opened.add(file.as_uri())
-        return page
-
-    yield open_
-    for window in windows:
-        window.close()
-    assert (said, asked) == ([], opened)
 
 
 def test_a_browser_reads_values_and_hides_lines(written, opened):

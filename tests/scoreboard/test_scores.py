@@ -494,7 +494,8 @@ def test_the_word_on_a_data_set_counts_the_runs_that_failed(kept):
 def test_the_files_hold_every_ratio_and_mark_ones_own(kept, tmp_path):
     files = page.write(scores.load(own(kept, "mine")), tmp_path / "out")
     assert [file.name for file in files] == [
-        f"scoreboard.{kind}" for kind in ("md", "json", "svg", "png")
+        *(f"scoreboard.{kind}" for kind in ("md", "json", "svg", "png")),
+        "index.html",
     ]
     text = files[0].read_text()
     assert "| relu | 4 of 4 | 4.0 | 0.00 | 0.00 | 0.00 | 0.00 |" in text

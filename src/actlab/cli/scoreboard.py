@@ -23,6 +23,7 @@ from actlab.errors import ActlabError
 from actlab.scoreboard import definition, scores, selections, sentences
 from actlab.scoreboard.definition import Definition, Task
 from actlab.scoreboard.planning import PlannedTask, named_tasks, planned
+from actlab.scoreboard.scores import Scoreboard
 from actlab.scoreboard.tables import DataName
 from actlab.stages import opening
 from actlab.studies.reading import ACTIVATION_FORMS, activation
@@ -264,10 +265,24 @@ def show(
         version: of the scoreboard.
         folder: of version 1; a later one has a folder below it.
     """
+    from actlab.reports import activation_figures
     from actlab.scoreboard import page
 
     scoreboard = scores.load(tables, selecting, version)
     if version > 1:
         folder = folder / f"version_{version}"
     print(*sentences.lines(scoreboard), sep="\n")
-    print(*page.write(scoreboard, folder), sep="\n")
+    curves = activation_figures.sampled(_named(scoreboard, tables))
+    print(*page.write(scoreboard, folder, curves), sep="\n")
+
+
+def _named(scoreboard: Scoreboard, tables: Mapping[DataName, StudyTable]) -> list[str]:
+    """Return the labels that are names; a file of the user may label another activation so."""
+    user_values = []
+    for table in tables.values():
+        user_values += table.values
+    return [
+        standing.label
+        for standing in scoreboard.standings
+        if not standing.own or standing.label in user_values
+    ]

@@ -1,9 +1,12 @@
-"""Figures of activations: value, derivative and, for stochastic activations, random draws."""
+"""Figures of activations: value, derivative and, for stochastic activations, random draws.
+
+`sampled` returns the points of small pictures, which a page draws itself.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -83,6 +86,20 @@ def plot_activations() -> Figure:
         for unused in grid.flat[len(names()) :]:
             unused.set_visible(False)
     return figure
+
+
+def sampled(labels: Iterable[str]) -> dict[str, list[tuple[float, float]]]:
+    """Return points of the curves of activations, for x from -3 to 3.
+
+    Only deterministic activations of the registry have a curve; other labels are left out.
+    """
+    x = torch.linspace(-3, 3, 61, dtype=torch.float64)
+    curves = {}
+    for label in labels:
+        if label in names() and not entry(label).stochastic:
+            value, _ = _evaluate(label, x)
+            curves[label] = list(zip(x.tolist(), value.tolist(), strict=True))
+    return curves
 
 
 def _draw_axes_through_0(axes: Axes) -> None:

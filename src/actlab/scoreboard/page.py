@@ -1,16 +1,18 @@
-"""The scoreboard as files: ``scoreboard.md``, ``scoreboard.json`` and the figure."""
+"""The scoreboard as files: ``scoreboard.md``, ``scoreboard.json``, the figure and a page."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from actlab.analysis.choice import STABLE
 from actlab.reports import style
 from actlab.reports.canvas import mpl
+from actlab.scoreboard import html_page
 from actlab.scoreboard.figure import draw, tasks_of
+from actlab.scoreboard.html_page import Curve
 from actlab.scoreboard.scores import Score, Scoreboard
 from actlab.scoreboard.sentences import FAILS, NONE, not_run, ratio_text, sentence
 from actlab.storage.files import write_atomically
@@ -32,25 +34,34 @@ _READING = """\
   resamples of the selecting seeds select the setting. Further data sets of a task inherit both."""
 
 
-def write(scoreboard: Scoreboard, folder: Path) -> list[Path]:
-    """Write the page, its numbers and the figure as SVG and PNG; return the paths."""
+def write(
+    scoreboard: Scoreboard, folder: Path, curves: Mapping[str, Curve] | None = None
+) -> list[Path]:
+    """Write the tables, their numbers, the figure as SVG and PNG, and the page for browsers.
+
+    Args:
+        scoreboard: all activations.
+        folder: of the files.
+        curves: points of the curves of activations, by label; others have no picture.
+
+    Returns:
+        The paths.
+    """
     page = folder / f"{NAME}.md"
     numbers = folder / f"{NAME}.json"
     write_atomically(page, to_markdown(scoreboard))
     write_atomically(numbers, to_json(scoreboard))
     with mpl.rc_context(style.RC):
         figure = draw(scoreboard)
-    return [page, numbers, *style.save(figure, folder / NAME)]
+    figures = style.save(figure, folder / NAME)
+    reading = _reading(scoreboard)
+    html = html_page.write(scoreboard, folder, reading, curves or {})
+    return [page, numbers, *figures, html]
 
 
 def to_markdown(scoreboard: Scoreboard) -> str:
     """Return ranks, ratios by task and by data set, and each activation in words."""
     # The most robust table comes first
-    reading = _READING.format(
-        reference=scoreboard.reference,
-        percent=f"{100 * scoreboard.least_gain:g}",
-        stable=f"{100 * STABLE:g}",
-    )
     parts = [
         f"# Scoreboard, version {scoreboard.version}",
         *not_run(scoreboard),
@@ -61,7 +72,7 @@ def to_markdown(scoreboard: Scoreboard) -> str:
         "## Error by data set",
         _by_data(scoreboard),
         "## How to read the tables",
-        reading,
+        _reading(scoreboard),
         "## In words",
     ]
 
@@ -70,6 +81,15 @@ def to_markdown(scoreboard: Scoreboard) -> str:
     for standing in scoreboard.standings:
         sentences.append(f"- {sentence(standing, scoreboard)}")
     return "\n\n".join([*parts, "\n".join(sentences)]) + "\n"
+
+
+def _reading(scoreboard: Scoreboard) -> str:
+    """Return how to read the tables, as a list in Markdown."""
+    return _READING.format(
+        reference=scoreboard.reference,
+        percent=f"{100 * scoreboard.least_gain:g}",
+        stable=f"{100 * STABLE:g}",
+    )
 
 
 def _ranks(scoreboard: Scoreboard) -> str:

@@ -27,6 +27,7 @@ from actlab.studies.points import Point
 class Setting:
     """The selected setting of an activation, on the data that selected it and on further data."""
 
+    text: str  # ``lr 0.01, gain 1``
     edge: bool  # whether it is an end of what was tried
     unstable: bool  # whether other seeds would often select another setting
     variance: float  # of the effect over selections
@@ -87,6 +88,7 @@ class Score:
     fails: bool  # whether most of its runs failed
     runs: int
     failed: int
+    setting: str  # the selected one, as text
     edge: bool
     unstable: bool  # whether other seeds would often select another setting
     better: float  # probability that a run is better than a run of the reference
@@ -181,12 +183,12 @@ def load(
 
     # Compare each activation with the reference, which comes first
     standings = [_standing(label, comparisons, stated) for label in labels]
-    standings.sort(key=_order)
+    standings.sort(key=order)
     standings.sort(key=lambda standing: standing.label != stated.reference)
 
     # Compare each activation with the best; any activation may be the best, so correct
     # the level
-    best = min(standings, key=_order).label
+    best = min(standings, key=order).label
     level = LEVEL / max(1, len(standings) - 1)
     compared_with_best = []
     for standing in standings:
@@ -221,7 +223,10 @@ def compared(
         for row in data.table.rows:
             unstable = row.choice is not None and row.choice.unstable
             setting = Setting(
-                bool(row.edges), unstable, data.variances.get(row.point, 0.0)
+                text=row.chosen.in_words(text=data.table.text),
+                edge=bool(row.edges),
+                unstable=unstable,
+                variance=data.variances.get(row.point, 0.0),
             )
             settings_of_group.setdefault(row.point, setting)
 
@@ -370,6 +375,7 @@ def _score(comparison: Comparison, label: str, reference: str) -> Score:
         fails=not runs.errors,
         runs=len(runs.values),
         failed=sum(map(math.isinf, runs.values)),
+        setting=runs.setting.text,
         edge=runs.setting.edge,
         unstable=runs.setting.unstable,
         better=superiority.probability or 0.0,
@@ -472,8 +478,8 @@ def _succeeded(effects: Mapping[str, Task | None]) -> list[Task]:
     return tasks
 
 
-def _order(standing: Standing) -> tuple[int, float]:
-    """Return what standings are sorted by."""
+def order(standing: Standing) -> tuple[int, float]:
+    """Return what standings are sorted by, the best first."""
     if standing.rank is None:
         return 0, 0.0
     return -standing.rank.datasets, standing.rank.mean
