@@ -189,6 +189,13 @@ def test_unsuitable_columns_are_named(module, tmp_path, train, options, message)
     assert message in str(error.value)
 
 
+@pytest.mark.parametrize("test", [table(9, age=0.5), table(9, town=1)], ids=["type", "column"])
+def test_files_of_other_columns_are_rejected_with_a_remedy(module, tmp_path, test):
+    folder = write(tmp_path / "people", train=table(30), test=test)
+    with pytest.raises(ActlabError, match=r"Use equal columns in all CSV files, and write whole n"):
+        module(folder).setup("fit")
+
+
 def test_a_class_that_training_lacks_is_named(module, tmp_path):
     test = table(9, 1, label=["yes"] * 8 + ["never"])
     folder = write(tmp_path / "people", train=table(30), test=test)

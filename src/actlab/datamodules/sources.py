@@ -425,9 +425,16 @@ def open_files(
         if mode is None:  # perhaps only the copy is damaged
             return open_files(folder, files, reader_folder, name, "force_redownload")
         cause = one_line(error.__cause__ or error)
+        remedy = "Fetch it again, or set data.name to one of several datasets in it."
+        if (
+            files[0].suffix == ".csv"
+        ):  # the first file determines columns and their types
+            remedy = (
+                "Use equal columns in all CSV files, and write whole numbers as 1.0 in a column "
+                "that has other numbers."
+            )
         raise ActlabError(
-            f"dataset {str(folder)!r} cannot be read ({cause}). Fetch it again, or set data.name "
-            "to one of several datasets in it."
+            f"dataset {str(folder)!r} cannot be read ({cause}). {remedy}"
         ) from error
 
 

@@ -366,7 +366,6 @@ def _features(table: Any, columns: Sequence[str], place: str) -> Tensor:
 
 def _labels(table: Any, label: str, classes: Mapping[Any, str], place: str) -> Tensor:
     """Return the number of each row's class, int64 ``(N,)``."""
-    # Python finds numbers and texts alike
     numbers = {value: number for number, value in enumerate(classes)}
     labels = []
     for row, value in enumerate(table.column(label).to_pylist()):
