@@ -20,7 +20,18 @@ from actlab.scoreboard.planning import planned_task
 from actlab.studies.study_folder import StudyFolder
 
 ROOT = Path(__file__).parents[2]
-ACTIVATIONS = ["gelu", "relu", "silu", "relu_squared", "mish", "tanh", "elu", "leaky_relu", "sine", "identity"]
+ACTIVATIONS = [
+    "gelu",
+    "relu",
+    "silu",
+    "relu_squared",
+    "mish",
+    "tanh",
+    "elu",
+    "leaky_relu",
+    "sine",
+    "identity",
+]
 FILES = ("table.json", "table.md", "values.csv")
 
 

@@ -3,6 +3,7 @@
 import pytest
 import yaml
 
+import tables_by_hand
 from actlab.scoreboard import definition
 
 
@@ -19,3 +20,45 @@ def state(tmp_path, monkeypatch):
 
     yield stated
     definition.load.cache_clear()
+
+
+@pytest.fixture
+def kept(tmp_path, state):
+    """A scoreboard of three tasks, with GELU, ReLU and sine."""
+    tables = {
+        "words": [
+            tables_by_hand.row("gelu", tables_by_hand.spread(1.0)),
+            tables_by_hand.row("relu", tables_by_hand.spread(1.1)),
+            tables_by_hand.row("sine", tables_by_hand.spread(0.9)),
+        ],
+        "waves": [
+            tables_by_hand.row("gelu", tables_by_hand.spread(0.1)),
+            tables_by_hand.row("relu", tables_by_hand.spread(2.0)),
+            tables_by_hand.row("sine", tables_by_hand.spread(0.05)),
+        ],
+        "photo": [
+            tables_by_hand.row(x, tables_by_hand.noisy(y), mode="max", scale="decibels")
+            for x, y in (("gelu", 20.0), ("relu", 17.0), ("sine", 30.0))
+        ],
+    }
+    for name, rows in tables.items():
+        tables_by_hand.leave(
+            tmp_path, tables_by_hand.table(name, tables_by_hand.ACTIVATION, rows, reference="gelu")
+        )
+    data = {name: {"table": str(tmp_path / name)} for name in tables}
+    task = {"study": "pinn_helmholtz"}
+    tasks = {
+        "text": {**task, "title": "text", "data": {"words": data["words"]}},
+        "equation": {
+            **task,
+            "title": "equation",
+            "data": {"waves": {**data["waves"], "chance": 1.0}},
+        },
+        "picture": {**task, "title": "picture", "data": {"photo": data["photo"]}},
+    }
+    file = {"reference": "gelu", "equivalence": 1.02, "least_gain": 0.1, "tasks": tasks}
+    state(file)
+    return {
+        (name, data): tables[data]
+        for name, data in (("text", "words"), ("equation", "waves"), ("picture", "photo"))
+    }

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,14 +17,30 @@ from html_pages import Page
 
 HOSTILE = '"><script>alert(1)</script>'
 DATA = ("text: Bible", "text: C sources", "equation: waves")
-TASKS = ("text", "equation", "picture", "classifier", "tabular", "tagging", "autoencoder")
-TASKS += ("convolutions",)
+TASKS = [
+    "text",
+    "equation",
+    "picture",
+    "classifier",
+    "tabular",
+    "tagging",
+    "autoencoder",
+    "convolutions",
+]
 ONE = Ratio(1.0, 1.0, 1.0)
 
 
 def score(name, ratio, **values):
-    default = {"fails": ratio is None, "runs": 8, "failed": 0 if ratio else 8, "edge": False}
-    default |= {"setting": "lr 0.01, gain 1", "unstable": False, "better": 0.25, "p": None}
+    default: dict[str, Any] = {
+        "fails": ratio is None,
+        "runs": 8,
+        "failed": 0 if ratio else 8,
+        "edge": False,
+        "setting": "lr 0.01, gain 1",
+        "unstable": False,
+        "better": 0.25,
+        "p": None,
+    }
     return Score(name=name, ratio=ratio, **(default | values))
 
 
@@ -56,7 +73,13 @@ def scoreboard():
         standing("relu", 4.0, [Ratio(2.0, 1.5, 2.5), None, None], unstable=True),
     )
     return Scoreboard(
-        reference="gelu", best="sine", equivalence=1.02, least_gain=0.1, standings=standings
+        version=1,
+        reference="gelu",
+        best="sine",
+        equivalence=1.02,
+        least_gain=0.1,
+        standings=standings,
+        not_run=(),
     )
 
 
@@ -255,8 +278,8 @@ def test_the_figure_has_ranks_and_failures_and_its_texts_do_not_overlap(scoreboa
     """Of many tasks, the names are slanted."""
     many = []
     for standing in scoreboard.standings:
-        tasks = dict.fromkeys(TASKS, standing.tasks["equation"])
-        many.append(replace(standing, tasks=tasks))
+        same = dict.fromkeys(TASKS, standing.tasks["equation"])
+        many.append(replace(standing, tasks=same))
     for standings, number in ((scoreboard.standings, 1), (tuple(many), len(TASKS))):
         with mpl.rc_context(style.RC):
             drawn = figure.draw(replace(scoreboard, standings=standings))

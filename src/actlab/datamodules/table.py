@@ -351,8 +351,8 @@ def _features(table: Any, columns: Sequence[str], place: str) -> Tensor:
         values[:, number] = column.to_numpy()
 
     # Name all columns to fill in.
-    is_finite = np.isfinite(values).all(0)
-    if not is_finite.all():
+    is_finite = [bool(np.isfinite(column).all()) for column in values.T]
+    if not all(is_finite):
         faulty = [
             name for name, good in zip(columns, is_finite, strict=True) if not good
         ]

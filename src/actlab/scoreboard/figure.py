@@ -50,7 +50,9 @@ def draw(scoreboard: Scoreboard) -> Figure:
     figure, (left, right) = style.framed(
         "scoreboard", 2, 2, _WIDTH, [height], title, caption
     )
-    figure.axes[0].get_gridspec().set_width_ratios(_PANELS)
+    grid = left.get_gridspec()
+    assert grid is not None
+    grid.set_width_ratios(_PANELS)
 
     # Draw the panels, with names of rows on the left
     _draw_means(left, standings, style.colours(labels, scoreboard.users))
