@@ -115,23 +115,24 @@ LONG = {f"docs/guide/{name}.md" for name in LATER} | {
 }
 
 
-def is_plan(words):
-    return words[:2] == ["study", "plan"]
+def is_quick(words):
+    """Whether a command writes or plans a study, which trains nothing."""
+    return words[:2] in (["study", "new"], ["study", "plan"])
 
 
 def is_training(block):
-    """Whether a block has commands other than ``study plan``, which a long page only reads."""
-    return block.language in ("bash", "sh") and not all(map(is_plan, commands_in(block)))
+    """Whether a block has commands that are not quick, which a long page only reads."""
+    return block.language in ("bash", "sh") and not all(map(is_quick, commands_in(block)))
 
 
 def carry_out(cli, words, read_only):
     """Run a command, with three batches an epoch; return its output. Only read a long one.
 
-    Then its study is planned, and its config resolved. Plans are always run.
+    Then its study is planned, and its config resolved. Quick commands are always run.
     """
     if words[0] in FITS and "--print_config" not in words:
         words = [*words, "--trainer.limit_train_batches", "3"]
-    if not read_only or is_plan(words):
+    if not read_only or is_quick(words):
         return cli(*words).succeeded()
     if words[0] in FITS:
         carry_out(cli, [*words, "--print_config"], False)
