@@ -9,6 +9,7 @@ trained in the same way by ``actlab scoreboard --activation NAME``.
 
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from actlab.checks import configs
@@ -40,6 +41,8 @@ def main(version: int, name: str, data: Path, runs: Path) -> None:
     task = definition.load(version).tasks[name]
     for group in task.groups:
         plan = planned_task(name, task, group, ACTIVATIONS, data)
+        # These activations are the scoreboard's, not a user's
+        plan = replace(plan, study=replace(plan.study, added=()))
         with Worker() as worker:
             worker.call(configs.check, plan.study)
             check_data(plan, task, worker)
