@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,8 @@ ONE = Ratio(1.0, 1.0, 1.0)
 
 
 def score(name, ratio, **values):
-    default = {"fails": ratio is None, "runs": 8, "failed": 0 if ratio else 8, "edge": False}
+    failed = 0 if ratio else 8
+    default: dict[str, Any] = {"fails": ratio is None, "runs": 8, "failed": failed, "edge": False}
     default |= {"setting": "lr 0.01, gain 1", "unstable": False, "better": 0.25, "p": None}
     return Score(name=name, ratio=ratio, **(default | values))
 
@@ -260,13 +262,13 @@ def test_the_figure_has_ranks_and_failures_and_its_texts_do_not_overlap(scoreboa
     for standings, number in ((scoreboard.standings, 1), (tuple(many), len(TASKS))):
         with mpl.rc_context(style.RC):
             drawn = figure.draw(replace(scoreboard, standings=standings))
-        ranks, tasks = drawn.axes
+        ranks, cells = drawn.axes
         names = ranks.get_yticklabels()
         assert [name.get_text() for name in names] == ["sine", "gelu", HOSTILE, "relu"]
         weights = [name.get_fontweight() for name in names]
         assert weights == ["normal", "normal", "bold", "normal"]
         assert [text.get_text() for text in ranks.texts] == ["1.0", "2.0", "3.0", "4.0"]
-        failing = [text.get_text() for text in tasks.texts if "×" in text.get_text()]
+        failing = [text.get_text() for text in cells.texts if "×" in text.get_text()]
         assert failing == ["2.0 ×"] * number  # of ReLU
         for texts in misplaced(drawn):
             assert number > 1
