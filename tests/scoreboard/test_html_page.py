@@ -283,13 +283,13 @@ def test_the_figure_has_ranks_and_failures_and_its_texts_do_not_overlap(scoreboa
     for standings, number in ((scoreboard.standings, 1), (tuple(many), len(TASKS))):
         with mpl.rc_context(style.RC):
             drawn = figure.draw(replace(scoreboard, standings=standings))
-        ranks, tasks = drawn.axes
+        ranks, cells = drawn.axes
         names = ranks.get_yticklabels()
         assert [name.get_text() for name in names] == ["sine", "gelu", HOSTILE, "relu"]
         weights = [name.get_fontweight() for name in names]
         assert weights == ["normal", "normal", "bold", "normal"]
         assert [text.get_text() for text in ranks.texts] == ["1.0", "2.0", "3.0", "4.0"]
-        failing = [text.get_text() for text in tasks.texts if "×" in text.get_text()]
+        failing = [text.get_text() for text in cells.texts if "×" in text.get_text()]
         assert failing == ["2.0 ×"] * number  # of ReLU
         for texts in misplaced(drawn):
             assert number > 1

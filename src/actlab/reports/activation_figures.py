@@ -94,6 +94,8 @@ def sampled(labels: Iterable[str]) -> dict[str, list[tuple[float, float]]]:
     Only deterministic activations of the registry have a curve; other labels are left out.
     """
     x = torch.linspace(-3, 3, 61, dtype=torch.float64)
+
+    # Draws of a stochastic activation have no curve
     curves = {}
     for label in labels:
         if label in names() and not entry(label).stochastic:

@@ -72,6 +72,7 @@ def _shown(standings: Sequence[Standing]) -> list[Standing]:
 
 def _caption(scoreboard: Scoreboard, standings: Sequence[Standing]) -> str:
     """Return how to read the figure, and which activations have no row."""
+    # Activations without a row
     labels = [
         standing.label for standing in scoreboard.standings if standing not in standings
     ]
@@ -86,8 +87,11 @@ def _draw_means(
 ) -> None:
     """Draw the mean rank of each activation, with its number."""
     ax.set_title("mean rank over tasks")
+    # The worst rank
     numbers = [standing.rank.among for standing in standings if standing.rank]
     most = max(numbers, default=1)
+
+    # A dot for each mean, with its number
     for row, standing in enumerate(standings):
         if not standing.rank:
             ax.text(1, row, "no rank", va="center", color=style.GREY)
@@ -96,6 +100,8 @@ def _draw_means(
         ax.hlines(row, 1, mean, color=style.GREY, lw=0.5, zorder=1)
         ax.plot(mean, row, "o", color=colours[standing.label], ms=5.5, zorder=3)
         ax.text(mean + 0.04 * most, row, f"{mean:.1f}", va="center")
+
+    # Room for the number of the last one
     ax.set_xlim(0.7, most + 1)
     ax.set_xticks(range(1, most + 1, 3))
 

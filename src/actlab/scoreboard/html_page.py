@@ -115,6 +115,7 @@ def write(
 
 def _columns(standings: Sequence[Standing]) -> list[Column]:
     """Return the columns: each task, followed by its data sets."""
+    # Collect the data sets of each task
     by_task: dict[str, dict[Column, None]] = {}
     for standing in standings:
         for score in standing.on:
@@ -122,6 +123,7 @@ def _columns(standings: Sequence[Standing]) -> list[Column]:
             columns = by_task.setdefault(task, {Column(task): None})
             columns[Column(task, data)] = None
 
+    # Put a task before its data sets
     ordered: list[Column] = []
     for columns in by_task.values():
         ordered += columns
@@ -136,13 +138,18 @@ def _names(score: Score) -> tuple[str, str]:
 
 def _cell(standing: Standing, column: Column, scoreboard: Scoreboard) -> Cell:
     """Return the cell of an activation in a column."""
+    # The scores of the task
     scores = [score for score in standing.on if _names(score)[0] == column.task]
+
+    # The data set, or the whole task
     if column.data:
         for score in scores:
             if _names(score)[1] == column.data:
                 return _data_cell(score, standing, scoreboard)
     elif column.task in standing.tasks:
         return _task_cell(column.task, scores, standing, scoreboard)
+
+    # Some activations have runs on a part of the data sets
     return Cell(NONE, "Not run.")
 
 
@@ -220,10 +227,13 @@ def _mark(word: str, flags: Sequence[bool]) -> str:
 
 def _settings(scores: Iterable[Score]) -> str:
     """Return the selected settings of some scores in a sentence."""
+    # Group the data sets by their setting
     by_setting: dict[str, list[str]] = {}
     for score in scores:
         _, data = _names(score)
         by_setting.setdefault(score.setting or "as stated", []).append(data)
+
+    # One setting for all needs no names of data sets
     if len(by_setting) == 1:
         return f"Selected setting: {next(iter(by_setting))}."
 
@@ -238,9 +248,13 @@ def _details(standing: Standing, scoreboard: Scoreboard) -> list[dict[str, str]]
     details = []
     for score in standing.on:
         cell = _data_cell(score, standing, scoreboard)
+
+        # Count failed runs
         runs = str(score.runs)
         if score.failed:
             runs = f"{score.failed} of {score.runs} failed"
+
+        # The texts by header
         details.append(
             {
                 "data set": score.name,
@@ -264,9 +278,11 @@ def _positions(ratios: Sequence[Ratio | None]) -> list[dict[str, float]]:
     low = math.log(min(ends))
     span = math.log(max(ends)) - low
 
+    # Positions of 1, the ratio and the ends of its interval
     positions = []
     for ratio in ratios:
         places = {}
+        # A column in which all ratios are 1 has no axis
         if ratio and span:
             values = {"one": 1.0, **vars(ratio)}
             for name, value in values.items():
@@ -282,6 +298,7 @@ def _points(curve: Curve) -> str:
 
 def _list_items(markdown: str) -> list[list[tuple[bool, str]]]:
     """Return the items of a list, each as texts that are bold or not."""
+    # Every second text is bold, because the pattern has one group
     items = []
     for item in markdown.removeprefix("- ").split("\n- "):
         texts = []
