@@ -17,23 +17,10 @@ from html_pages import Page
 
 HOSTILE = '"><script>alert(1)</script>'
 DATA = ("text: Bible", "text: C sources", "equation: waves")
-<<<<<<< HEAD
-TASKS = [
-    "text",
-    "equation",
-    "picture",
-    "classifier",
-    "tabular",
-    "tagging",
-    "autoencoder",
-    "convolutions",
-]
-=======
 TASKS = (
     *("text", "equation", "picture", "classifier"),
     *("tabular", "tagging", "autoencoder", "convolutions"),
 )
->>>>>>> page
 ONE = Ratio(1.0, 1.0, 1.0)
 
 

@@ -351,14 +351,12 @@ def _features(table: Any, columns: Sequence[str], place: str) -> Tensor:
         values[:, number] = column.to_numpy()
 
     # Name all columns to fill in.
-    is_finite = [bool(np.isfinite(column).all()) for column in values.T]
-    if not all(is_finite):
-        faulty = [
-            name for name, good in zip(columns, is_finite, strict=True) if not good
-        ]
+    faulty = np.flatnonzero(~np.isfinite(values).all(0))
+    if len(faulty):
+        names = ", ".join(columns[number] for number in faulty)
         raise ActlabError(
             f"{place}: expected finite numbers, got missing or infinite ones in the columns "
-            f"{', '.join(faulty)}. Fill them in, remove their rows, or add the columns to "
+            f"{names}. Fill them in, remove their rows, or add the columns to "
             "data.leave_out."
         )
     return torch.from_numpy(values)
