@@ -118,6 +118,13 @@ def test_the_stored_page_is_what_the_command_writes(succeed, tmp_path):
                 assert str(Ratio(**score["ratio"])) in text
 
 
+def test_the_page_names_its_version_and_what_was_not_run(scoreboard, tmp_path, undrawn):
+    later = replace(scoreboard, version=2, not_run=("tagging", "convolutions: CIFAR-100"))
+    text = page.write(later, tmp_path / "out", {})[-1].read_text(encoding="utf-8")
+    assert "actlab scoreboard, version 2" in text
+    assert "Stated, not run yet: tagging; convolutions: CIFAR-100." in text
+
+
 def test_a_cell_has_ratio_interval_failures_marks_and_settings(file):
     read = Page(file)
     text = read.text()

@@ -17,7 +17,7 @@ from actlab.reports import style
 from actlab.reports.pages import rendering
 from actlab.scoreboard.figure import tasks_of
 from actlab.scoreboard.scores import Score, Scoreboard, Standing, TaskScore, order
-from actlab.scoreboard.sentences import FAILS, NONE, statements, verdict
+from actlab.scoreboard.sentences import FAILS, NONE, not_run, statements, verdict
 from actlab.scoreboard.statistic import Ratio
 
 NAME = "index.html"
@@ -105,6 +105,8 @@ def write(
     return rendering.write(
         "scoreboard.html",
         folder / NAME,
+        version=scoreboard.version,
+        not_run=not_run(scoreboard),
         reference=scoreboard.reference,
         tasks=tasks_of(scoreboard),
         columns=columns,
