@@ -351,8 +351,8 @@ def _features(table: Any, columns: Sequence[str], place: str) -> Tensor:
         values[:, number] = column.to_numpy()
 
     # Name all columns to fill in.
-    faulty = np.flatnonzero(~np.isfinite(values).all(0))
-    if len(faulty):
+    faulty = np.flatnonzero(~np.isfinite(values).all(0)).tolist()
+    if faulty:
         names = ", ".join(columns[number] for number in faulty)
         raise ActlabError(
             f"{place}: expected finite numbers, got missing or infinite ones in the columns "

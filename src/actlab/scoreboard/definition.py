@@ -133,5 +133,7 @@ def load(version: int = CURRENT) -> Definition:
     stated = Definition(**read_mapping(resource(FILES[version])))
     if stated.includes is None:
         return stated
+
+    # Its own tasks come after those of the earlier version
     tasks = load(stated.includes).tasks | stated.tasks
     return stated.model_copy(update={"tasks": tasks})

@@ -182,6 +182,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def to_json(scoreboard: Scoreboard) -> str:
     """Return the standings with all digits, without p."""
+    # Only versions in progress have data without results
     content = asdict(scoreboard)
     if not scoreboard.not_run:
         del content["not_run"]

@@ -31,6 +31,7 @@ class PlannedTask:
 
 def named_tasks(names: str, stated: Definition) -> dict[str, Task]:
     """Return the tasks of a list of names with commas; all tasks without names."""
+    # Data without a stored table has nothing to compare with
     tasks = stated.with_tables
     if not names:
         return tasks
@@ -68,6 +69,7 @@ def planned(
 
     plans = {}
     for name, task in tasks.items():
+        # A smoke run shows that the first data set works
         groups = task.groups
         if smoke:
             groups = [groups[0][:1]]
@@ -83,6 +85,8 @@ def planned(
                 plan = planned_task(name, task, available, activations, folder, smoke)
                 plans[plan.study.name] = plan
                 continue
+
+            # Their settings are unknown
             for data in available:
                 notes.append(
                     f"left out: {name}, {data}: its settings are selected on {group[0]}"
@@ -103,6 +107,7 @@ def _without_files(
     tasks: Mapping[str, Task],
 ) -> tuple[dict[str, Task], list[str]]:
     """Return the tasks that need no data, and lines that name the other tasks."""
+    # Divide the tasks
     without_files = {}
     with_files = {}
     for name, task in tasks.items():
@@ -111,6 +116,7 @@ def _without_files(
         else:
             without_files[name] = task
 
+    # Say how to get data
     lines = []
     if with_files:
         lines.append(f"left out, because --data is missing: {', '.join(with_files)}")

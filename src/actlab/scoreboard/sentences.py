@@ -20,6 +20,7 @@ NONE = "–"  # without runs, or where the reference fails
 
 def lines(scoreboard: Scoreboard) -> list[str]:
     """Return the user's activations in words; all activations if none is the user's."""
+    # All activations
     lines = not_run(scoreboard)
     if not scoreboard.users:
         for standing in scoreboard.standings:

@@ -121,6 +121,7 @@ def _sources(
     folder = resource(data_set.table)
     stored = study_table.read(folder / study_table.NAME, "reinstall actlab")
     sources = [_Source(stored, folder / selections.FILE), *_submitted(*name)]
+    # The user's table comes last
     if user_table:
         runs = user_runs.get(name)
         sources.append(_Source(user_table, runs, users=user_table.own))
@@ -134,10 +135,13 @@ def _merged(sources: Sequence[_Source], selected_on: str, study: str) -> ScoredT
     rows: list[Row] = []
     variances: dict[Point, float] = {}
     for source in sources:
+        # Read the runs that selected the settings of this table
         users += source.users
         runs = None
         if source.selecting and source.selecting.is_file():
             runs = selections.read(source.selecting, load(study).select)
+
+        # Show a submission under its name
         for row in comparable(source.table.rows, stored):
             source_row = row
             if source.name:
