@@ -269,7 +269,7 @@ def test_an_index_without_studies_or_of_a_damaged_one_says_what_to_do(cli, tmp_p
         damaged = cli("report", "--runs-dir", tmp_path)
         assert (damaged.code, damaged.err.count("\n")) == (2, 1)
         assert "is damaged" in damaged.err
-        assert "Let `actlab study report` write it again." in damaged.err
+        assert "Delete it, and let `actlab study report` write it again." in damaged.err
 
 
 def test_a_browser_reads_values_and_hides_lines(written, opened):
