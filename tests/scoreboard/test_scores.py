@@ -3,7 +3,6 @@
 import copy
 import itertools
 import json
-import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -19,62 +18,9 @@ from actlab.scoreboard import definition, page, scores, sentences
 from actlab.scoreboard.statistic import effect, ratio_of
 from actlab.scoreboard.tables import labels_of
 from kept_results import program
+from scored_rows import UNIT, row, spread
 
-UNIT = "model.activation"
 FOLDER = Path(__file__).parents[2] / "results/scoreboard"
-SEEDS = [str(seed) for seed in range(5, 13)]
-
-
-def row(label, values, **column):
-    numbers = [math.inf if value is None else value for value in values]
-    middle = sorted(numbers)[len(numbers) // 2]
-    cell = tables_by_hand.cell(
-        dict(zip(SEEDS, values, strict=True)),
-        None if math.isinf(middle) else middle,
-        percent=False,
-        **column,
-    )
-    return {"point": {UNIT: label}, "chosen": {}, "edges": [], "columns": [cell]}
-
-
-def spread(middle):
-    return [middle * (1 + 0.01 * number) for number in range(-4, 4)]
-
-
-def noisy(middle):
-    return [middle + 0.1 * number for number in range(-4, 4)]  # decibels
-
-
-@pytest.fixture
-def kept(tmp_path, state):
-    """A scoreboard of three tasks, with GELU, ReLU and sine."""
-    tables = {
-        "words": [row("gelu", spread(1.0)), row("relu", spread(1.1)), row("sine", spread(0.9))],
-        "waves": [row("gelu", spread(0.1)), row("relu", spread(2.0)), row("sine", spread(0.05))],
-        "photo": [
-            row(x, noisy(y), mode="max", scale="decibels")
-            for x, y in (("gelu", 20.0), ("relu", 17.0), ("sine", 30.0))
-        ],
-    }
-    for name, rows in tables.items():
-        tables_by_hand.leave(tmp_path, tables_by_hand.table(name, UNIT, rows, reference="gelu"))
-    data = {name: {"table": str(tmp_path / name)} for name in tables}
-    task = {"study": "pinn_helmholtz"}
-    tasks = {
-        "text": {**task, "title": "text", "data": {"words": data["words"]}},
-        "equation": {
-            **task,
-            "title": "equation",
-            "data": {"waves": {**data["waves"], "chance": 1.0}},
-        },
-        "picture": {**task, "title": "picture", "data": {"photo": data["photo"]}},
-    }
-    file = {"reference": "gelu", "equivalence": 1.02, "least_gain": 0.1, "tasks": tasks}
-    state(file)
-    return {
-        (name, data): tables[data]
-        for name, data in (("text", "words"), ("equation", "waves"), ("picture", "photo"))
-    }
 
 
 def test_the_stored_scoreboard_and_its_tuning_are_what_the_tables_give():

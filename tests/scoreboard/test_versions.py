@@ -5,7 +5,6 @@ from datetime import date
 
 import pytest
 import yaml
-from test_scores import kept  # noqa: F401
 
 from actlab.scoreboard import definition, page, planning, scores, sentences
 from actlab.studies.seeds import seed_list
@@ -15,7 +14,7 @@ EARLIER = ("text", "equation", "picture")  # tasks of `kept`
 
 
 @pytest.fixture
-def later(kept, state, tmp_path):  # noqa: F811
+def later(kept, state, tmp_path):
     """A second version: a task in two groups of data sets with some results, and one without."""
     earlier = yaml.safe_load((tmp_path / "scoreboard_1.yaml").read_text())
     data = {
@@ -75,10 +74,10 @@ def test_a_group_of_data_sets_has_settings_of_its_own(later, tmp_path):
         table["rows"][2]["edges"] = edges
         file.write_text(json.dumps(table))
     (sine,) = [s for s in scores.load(version=2).standings if s.label == "sine"]
-    edges = {score.name: score.edge for score in sine.on}
-    assert not edges["rows: letter"]
-    assert edges["rows: magic"]
-    assert edges["rows: mails"]
+    marks = {score.name: score.edge for score in sine.on}
+    assert not marks["rows: letter"]
+    assert marks["rows: magic"]
+    assert marks["rows: mails"]
 
 
 def test_a_group_of_data_sets_is_a_study_of_its_own(later):
