@@ -1,7 +1,6 @@
 """Cells of ``table.json`` as a study writes them, by hand."""
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -38,30 +37,3 @@ def leave(runs: Path, *tables: dict[str, Any]) -> None:
     for one in tables:
         (runs / one["study"]).mkdir(parents=True)
         (runs / one["study"] / "table.json").write_text(json.dumps(one))
-
-
-ACTIVATION = "model.activation"
-SEEDS = [str(seed) for seed in range(5, 13)]
-
-
-def row(label, values, **column):
-    """A row of eight seeds, whose values are None if a run diverged."""
-    numbers = [math.inf if value is None else value for value in values]
-    middle = sorted(numbers)[len(numbers) // 2]
-    column_cell = cell(
-        dict(zip(SEEDS, values, strict=True)),
-        None if math.isinf(middle) else middle,
-        percent=False,
-        **column,
-    )
-    return {"point": {ACTIVATION: label}, "chosen": {}, "edges": [], "columns": [column_cell]}
-
-
-def spread(middle):
-    """Values of eight seeds around a middle, by ratios."""
-    return [middle * (1 + 0.01 * number) for number in range(-4, 4)]
-
-
-def noisy(middle):
-    """Decibels of eight seeds around a middle."""
-    return [middle + 0.1 * number for number in range(-4, 4)]

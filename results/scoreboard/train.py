@@ -59,9 +59,10 @@ def main(version: int, name: str, data: Path, runs: Path) -> None:
             target.mkdir(parents=True, exist_ok=True)
             for file in FILES:
                 shutil.copy(folder.path / stage.name / file, target / file)
-        first = ROOT / task.data[group[0]].table / selections.FILE
-        first.parent.mkdir(exist_ok=True)
-        shutil.copy(folder.path / selections.FILE, first)
+        selecting = ROOT / task.data[group[0]].table
+        (selecting / selections.FILE).parent.mkdir(exist_ok=True)
+        for file in (selections.FILE, "selection.json"):
+            shutil.copy(folder.path / file, selecting / file)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import yaml
 
 import tables_by_hand
 from actlab.scoreboard import definition
+from scored_rows import UNIT, noisy, row, spread
 
 
 @pytest.fixture
@@ -26,25 +27,15 @@ def state(tmp_path, monkeypatch):
 def kept(tmp_path, state):
     """A scoreboard of three tasks, with GELU, ReLU and sine."""
     tables = {
-        "words": [
-            tables_by_hand.row("gelu", tables_by_hand.spread(1.0)),
-            tables_by_hand.row("relu", tables_by_hand.spread(1.1)),
-            tables_by_hand.row("sine", tables_by_hand.spread(0.9)),
-        ],
-        "waves": [
-            tables_by_hand.row("gelu", tables_by_hand.spread(0.1)),
-            tables_by_hand.row("relu", tables_by_hand.spread(2.0)),
-            tables_by_hand.row("sine", tables_by_hand.spread(0.05)),
-        ],
+        "words": [row("gelu", spread(1.0)), row("relu", spread(1.1)), row("sine", spread(0.9))],
+        "waves": [row("gelu", spread(0.1)), row("relu", spread(2.0)), row("sine", spread(0.05))],
         "photo": [
-            tables_by_hand.row(x, tables_by_hand.noisy(y), mode="max", scale="decibels")
+            row(x, noisy(y), mode="max", scale="decibels")
             for x, y in (("gelu", 20.0), ("relu", 17.0), ("sine", 30.0))
         ],
     }
     for name, rows in tables.items():
-        tables_by_hand.leave(
-            tmp_path, tables_by_hand.table(name, tables_by_hand.ACTIVATION, rows, reference="gelu")
-        )
+        tables_by_hand.leave(tmp_path, tables_by_hand.table(name, UNIT, rows, reference="gelu"))
     data = {name: {"table": str(tmp_path / name)} for name in tables}
     task = {"study": "pinn_helmholtz"}
     tasks = {
