@@ -77,9 +77,12 @@ _PAGES = {
     **{"benchmarks/README.md": "/benchmarks.md", "results/README.md": "/results.md"},
     **{"results/claims.md": "/claims.md", "results/gates.md": "/gates.md"},
 }
-# A page for browsers, which the site has as it is.
-_SCOREBOARD = "results/scoreboard/index.html"
-_SCOREBOARD_LINK = re.compile(r"\[([^\]]+)\]\((?:\.\./)*(?:results/scoreboard/)?index\.html\)")
+# Pages for browsers, which the site has as they are.
+_SCOREBOARD = "results/scoreboard"
+_SCOREBOARD_PAGES = ("index.html", "version_2/index.html")
+_SCOREBOARD_LINK = re.compile(
+    r"\[([^\]]+)\]\((?:\.\./)*(?:results/scoreboard/)?((?:version_2/)?index\.html)\)"
+)
 _LINK = re.compile(r"\]\((?:\.\./)*((?:[\w-]+/)*[\w-]+\.md)(#[^)]*)?\)")
 
 
@@ -111,14 +114,15 @@ def link_pages(app: Sphinx, *where: Any) -> None:
 
     content[0] = _LINK.sub(page_of, content[0])
     root = "../" * app.env.docname.count("/")
-    content[0] = _SCOREBOARD_LINK.sub(rf'<a href="{root}{_SCOREBOARD}">\1</a>', content[0])
+    content[0] = _SCOREBOARD_LINK.sub(rf'<a href="{root}{_SCOREBOARD}/\2">\1</a>', content[0])
 
 
 def copy_scoreboard(app: Sphinx, _: Exception | None) -> None:
-    """Put the scoreboard's page for browsers into the site."""
-    target = Path(app.outdir) / _SCOREBOARD
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy(Path(app.srcdir).parent / _SCOREBOARD, target)
+    """Put the scoreboard's pages for browsers into the site."""
+    for page in _SCOREBOARD_PAGES:
+        target = Path(app.outdir, _SCOREBOARD, page)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(Path(app.srcdir).parent / _SCOREBOARD / page, target)
 
 
 def keep_bars(_: Sphinx, *what: Any) -> None:

@@ -169,7 +169,7 @@ def test_a_selection_by_another_rule_is_rejected(tmp_path, rule):
     with pytest.raises(
         DamagedError,
         match=(
-            f"by the min of the best val/loss, not the {rule.mode} of the best {rule.metric}. Delete it"
+            f"min of the best val/loss, not the {rule.mode} of the best {rule.metric}. Delete it"
         ),
     ):
         opening.opened(StudyFolder(replace(plan, select=rule), tmp_path))

@@ -469,7 +469,7 @@ def test_help_says_of_each_datamodule_that_drops_an_incomplete_batch_that_it_doe
         for name, of in arguments.items()
         if "batch_size" in of and "updates_per_epoch" not in of
     ]
-    assert len(dropping) == 6
+    assert len(dropping) == 7
     for name in dropping:
         printed = " ".join(cli("fit", "--data.help", name).out.split())
         assert "an incomplete last batch of an epoch is dropped" in printed, name

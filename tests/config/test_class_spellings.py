@@ -85,7 +85,7 @@ def test_a_class_that_is_set_alone_keeps_no_arguments_of_another_one(cli):
     outcome = cli(
         "study", "plan", "demo", "--set", "model.network.class_path=actlab.networks.ResNet"
     )
-    fault = "Allowed: channels_last, depth. See the arguments of actlab.networks.ResNet."
+    fault = "Allowed: channels_last, depth, width. See the arguments of actlab.networks.ResNet."
     assert fault in outcome.rejection
 
 

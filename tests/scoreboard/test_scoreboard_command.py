@@ -126,6 +126,9 @@ def test_an_activation_of_ones_own_has_a_rank(here, kept, small, succeed):
         31,
     ]
     assert [row["chosen"] for row in further["rows"]] == [row["chosen"] for row in first["rows"]]
+    # How stable the selection is, is said where its settings have fresh values
+    assert [row["choice"]["seeds"] for row in first["rows"]] == [2]
+    assert [row.get("choice") for row in further["rows"]] == [None]
     # Stopped in a run of the last stage, it trains this run alone, and all is equal.
     before = {path.name: path.read_bytes() for path in runs.glob("scoreboard.*")}
     (stopped,) = (runs / "picture").glob("*seed31*")

@@ -2,13 +2,17 @@
 
 import json
 from datetime import date
+from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 import yaml
 
 from actlab.scoreboard import definition, page, planning, scores, sentences
 from actlab.studies.seeds import seed_list
 
+FOLDER = Path(__file__).parents[2] / "results/scoreboard"
 ALONE = "one task gives no rank, because a rank needs two"
 EARLIER = ("text", "equation", "picture")  # tasks of `kept`
 
@@ -139,3 +143,26 @@ def test_the_second_version_states_its_data_before_they_have_runs():
                 assert len(seeds) == 8
                 assert not seeds & used
                 used |= seeds
+
+
+def test_version_2_is_what_its_tables_give(succeed, tmp_path, undrawn):
+    succeed("scoreboard", "--version", "2", "--runs-dir", tmp_path)
+    for name in ("scoreboard.md", "scoreboard.json", "index.html"):
+        stored = (FOLDER / "version_2" / name).read_text(encoding="utf-8")
+        assert (tmp_path / "version_2" / name).read_text(encoding="utf-8") == stored
+
+
+def test_ratios_on_tables_are_recomputed_from_the_values():
+    """Geometric means over runs, then over the six data sets, none of which has a failure."""
+    logs = {}
+    for name in ("letter", "satimage", "penbased", "optdigits", "magic", "spambase"):
+        values = pd.read_csv(FOLDER / f"tabular_{name}/values.csv")
+        by_activation = np.log(values["test/error@last"]).groupby(values["model.activation"])
+        logs[name] = by_activation.mean()
+    expected = np.exp(pd.DataFrame(logs).mean(axis=1))
+
+    standings = scores.load(version=2).standings
+    ratios = {s.label: s.tasks["tabular"].ratio for s in standings if "tabular" in s.tasks}
+    assert len(ratios) == 10
+    for label, ratio in ratios.items():
+        assert ratio.value == pytest.approx(expected[label] / expected["gelu"])

@@ -240,9 +240,12 @@ def tables_of(plan: PlannedTask, folder: StudyFolder) -> dict[DataName, StudyTab
     for number, data in enumerate(plan.data, 1):  # the first stage selects settings
         if number >= len(loaded) or not loaded[number].results:
             continue
-        table = table_of(loaded[number])
+        # The first data set has fresh values of the selected settings; others are other data
+        selecting = loaded[0] if number == 1 else None
+        stage = replace(loaded[number], chosen_in=selecting)
+        table = table_of(stage)
         path = folder.path / plan.study.stages[number].name
-        output.write(loaded[: number + 1], table, path, html=True)
+        output.write([*loaded[:number], stage], table, path, html=True)
         tables[plan.task, data] = table
     if tables:
         table_files.write_text(
