@@ -13,7 +13,6 @@ import pytest
 import yaml
 
 import tables_by_hand
-from actlab.datamodules.pixels import PixelDataModule
 from actlab.scoreboard import definition, page, scores, sentences
 from actlab.scoreboard.statistic import effect, ratio_of
 from actlab.scoreboard.tables import labels_of
@@ -70,16 +69,6 @@ def test_ratios_of_the_stored_scoreboard_are_recomputed_from_the_runs():
                 assert data["ratio"]["value"] == pytest.approx(ratio, rel=1e-6), data["name"]
             elif most:
                 assert succeeded.get("gelu", 0) < 8
-
-
-def test_the_sample_of_cifar10_has_the_picture_of_the_scoreboard(tmp_path):
-    """One stored run of the Gaussian ended at the mean colour; its distance tells images apart."""
-    data = PixelDataModule(str(FOLDER.parents[1] / "data/samples/cifar10"), cache_dir=str(tmp_path))
-    ended = pd.read_csv(FOLDER.parent / "inr_image/values.csv").query(
-        f"`{UNIT}` == 'gauss' and chosen == 1"
-    )
-    found = program("scoreboard/pictures").chance(data.image.permute(1, 2, 0).numpy())
-    assert found == pytest.approx(ended["test/psnr@last"].min(), abs=1e-3)
 
 
 def logs_of(folder, column, block=None):
@@ -451,7 +440,8 @@ def test_the_word_on_a_data_set_counts_the_runs_that_failed(kept):
 def test_the_files_hold_every_ratio_and_mark_ones_own(kept, tmp_path):
     files = page.write(scores.load(own(kept, "mine")), tmp_path / "out")
     assert [file.name for file in files] == [
-        f"scoreboard.{kind}" for kind in ("md", "json", "svg", "png")
+        *(f"scoreboard.{kind}" for kind in ("md", "json", "svg", "png")),
+        "index.html",
     ]
     text = files[0].read_text()
     assert "| relu | 4 of 4 | 4.0 | 0.00 | 0.00 | 0.00 | 0.00 |" in text

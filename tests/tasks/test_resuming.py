@@ -199,7 +199,7 @@ def test_every_optimiser_resumes_but_not_from_an_empty_state(tmp_path, kind, opt
     torch.save(checkpoint, path)
     if has_state:
         with pytest.raises(
-            DamagedError, match=r"has no optimizer_states\.0\.state\.0: use another"
+            DamagedError, match=r"has no optimizer_states\.0\.state\.0\. Use another"
         ):
             trained(tmp_path, resumed=path, enable_checkpointing=False, task=make(), **single)
 

@@ -337,7 +337,7 @@ def test_batch_norm_over_parts_of_a_batch_is_refused():
         check_devices(trainer, network)
     check_devices(apart, network[:1])
     with pytest.raises(
-        ActlabError, match=r"batch norm on 2 devices.*set trainer\.sync_batchnorm to true"
+        ActlabError, match=r"batch norm on 2 devices.*Set trainer\.sync_batchnorm to true"
     ):
         check_devices(apart, network)
 

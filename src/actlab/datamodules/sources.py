@@ -346,22 +346,6 @@ def parquet_files(folder: Path) -> list[Path]:
     return files
 
 
-def table_files(folder: Path) -> list[Path]:
-    """Return all parquet files below a folder, sorted, or else all CSV files.
-
-    Raises:
-        ActlabError: if there are none of either kind.
-    """
-    for pattern in ("*.parquet", "*.csv"):
-        files = [file for file in sorted(folder.rglob(pattern)) if file.is_file()]
-        if files:
-            return files
-    raise ActlabError(
-        f"{folder}: expected parquet or CSV files, such as train.csv and test.csv, got none. Use "
-        "another folder."
-    )
-
-
 def open_parquet(
     folder: Path, reader_folder: Path, name: str | None = None, mode: str | None = None
 ) -> Any:

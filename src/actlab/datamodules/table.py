@@ -19,7 +19,7 @@ from actlab.datamodules.base import TensorDataModule, TensorDataset, dataset_or
 from actlab.datamodules.cache import made_once
 from actlab.datamodules.hub import locate
 from actlab.datamodules.images import DEFAULTS, Share, draw_from_each_class
-from actlab.datamodules.sources import digest_of_files, open_files, table_files
+from actlab.datamodules.sources import digest_of_files, open_files
 from actlab.errors import ActlabError
 from actlab.storage.files import temporary
 from actlab.storage.paths import cache_folder
@@ -124,7 +124,7 @@ class TableDataModule(TensorDataModule):
         """All splits; read on first use, or memory-mapped from an earlier use's cache."""
         # Find the files.
         folder, commit = locate(self.dataset, self.revision)
-        files = table_files(folder)
+        files = _files_of(folder)
         content = commit or _digest_of(folder, files)
 
         def read() -> dict[str, Tensor]:
@@ -242,6 +242,22 @@ class TableDataModule(TensorDataModule):
         self.train = part("train")
         self.val = part("val")
         self.test = part("test")
+
+
+def _files_of(folder: Path) -> list[Path]:
+    """Return all parquet files below a folder, sorted, or else all CSV files.
+
+    Raises:
+        ActlabError: if there are none of either kind.
+    """
+    for pattern in ("*.parquet", "*.csv"):
+        files = [file for file in sorted(folder.rglob(pattern)) if file.is_file()]
+        if files:
+            return files
+    raise ActlabError(
+        f"{folder}: expected parquet or CSV files, such as train.csv and test.csv, got none. Use "
+        "another folder."
+    )
 
 
 def _digest_of(folder: Path, files: Sequence[Path]) -> str:

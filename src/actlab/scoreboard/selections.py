@@ -34,9 +34,8 @@ class Trials(NamedTuple):
     """The runs at all settings of which one was selected, arrays ``[settings, seeds]``."""
 
     scores: Array  # of the metric that selects, infinite for a run without a score
-    errors: (
-        Array  # logarithms of the errors that are compared, infinite for a failed run
-    )
+    # Logarithms of the errors that are compared, infinite for a failed run
+    errors: Array
     mode: str  # ``min`` or ``max`` of a score is good
 
     def variance(self) -> float:
