@@ -5,7 +5,6 @@ Shapes: ``N`` rows, ``D`` features, ``B`` batch, ``K`` classes.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -27,7 +26,7 @@ from actlab.validation import Whole, validated
 
 WHOLE_TYPES = ("int", "uint", "bool")  # beginnings of the names of column types
 TEXT_TYPES = ("string", "large_string")
-FORMAT = 1  # version of the cache; increased when reading changes
+FORMAT = 2  # version of the cache; increased when reading changes
 
 
 class Table(NamedTuple):
@@ -145,8 +144,10 @@ class TableDataModule(TensorDataModule):
         # Read them, or the cache of an earlier use.
         key = (FORMAT, content, self.name, self.label, self.leave_out)
         tensors = made_once("table", key, self.cache_dir, read)
-        names = bytes(tensors.pop("class_names").tolist())
-        return Table(tensors, json.loads(names), commit)
+        lengths = tensors.pop("class_name_lengths").tolist()
+        parts = torch.split(tensors.pop("class_names"), lengths)
+        names = [bytes(part.tolist()).decode() for part in parts]
+        return Table(tensors, names, commit)
 
     @property
     def revisions(self) -> dict[str, str]:
@@ -267,7 +268,7 @@ def _digest_of(folder: Path, files: Sequence[Path]) -> str:
 def _read(
     splits: Mapping[str, Any], label: str, leave_out: Sequence[str], dataset: str
 ) -> dict[str, Tensor]:
-    """Return features and labels of each part, and the names of the classes as bytes of JSON."""
+    """Return features and labels of each part, and the names of the classes as bytes."""
     # The training split tells the columns and the classes.
     if "train" not in splits or not len(splits["train"]):
         raise ActlabError(
@@ -287,8 +288,10 @@ def _read(
             tensors[f"{part}_labels"] = _labels(table, label, classes, place)
 
     # The cache stores tensors only.
-    names = json.dumps(list(classes.values())).encode()
-    tensors["class_names"] = torch.tensor(list(names), dtype=torch.uint8)
+    # Tensors hold the names as their bytes, one after the other
+    names = [name.encode() for name in classes.values()]
+    tensors["class_names"] = torch.tensor(list(b"".join(names)), dtype=torch.uint8)
+    tensors["class_name_lengths"] = torch.tensor([len(name) for name in names])
     return tensors
 
 
