@@ -248,6 +248,7 @@ def test_links_that_lead_back_are_not_followed(pets):
     count = len(module(pets).images.tensors["train_labels"])
     for folder in (pets, pets / "cat", pets / "dog"):
         (folder / "again").symlink_to(pets)
+    (pets / "loop").symlink_to("loop")
 
     assert module(pets).class_names == names
     assert len(module(pets).images.tensors["train_labels"]) == count

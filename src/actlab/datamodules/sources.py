@@ -326,8 +326,15 @@ def _pictures(folder: Path, left_out: Set[str]) -> list[str]:
 
 def _subfolders(folder: Path) -> list[str]:
     """Return the names of the visible folders in a folder, without links that lead back."""
-    names = _visible(entry.name for entry in os.scandir(folder) if entry.is_dir())
-    return [name for name in names if not leads_back(f"{folder}/{name}")]
+    names = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            # A link to itself is no folder; `entry.is_dir()` would raise for it
+            is_link = entry.is_symlink()
+            is_folder = Path(entry).is_dir() if is_link else entry.is_dir()
+            if is_folder and not leads_back(entry.path):
+                names.append(entry.name)
+    return _visible(names)
 
 
 def _visible(names: Iterable[str]) -> list[str]:
