@@ -68,6 +68,7 @@ import torch
 from timing import BLOCK, DEVICE, Clock
 
 from actlab.checks import stack_trial
+from actlab.checks.facts import BuiltFacts
 from actlab.engines import timing
 from actlab.random import masks
 from actlab.runtime.devices import name_of
@@ -251,7 +252,8 @@ def gpt(options: argparse.Namespace, entry: Entry) -> Iterator[Entry]:
             ]
             yield {"stacks": [dict(zip(names, row, strict=True)) for row in rows]}
         yield {"differs": stack_trial.dependence(runs, exact=stacks.DEVICE == "cpu")}
-        yield {"chosen": timing.best_size(runs, max(sizes.gpt), forms=True)}
+        updates = BuiltFacts().updates_of(runs[0]) or 1
+        yield {"chosen": timing.best_size(runs, updates, max(sizes.gpt), forms=True)}
 
 
 class Kernels(Clock):

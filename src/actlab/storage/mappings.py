@@ -15,9 +15,9 @@ from actlab.errors.messages import one_line, short_repr
 from actlab.storage.files import regular
 from actlab.storage.spec import Spec
 
+MOST = 1_000_000  # values of a text, with its aliases written out
 # Errors of PyYAML for values that do not match their tag, such as the date 2020-99-99,
 # and for deep nesting.
-MOST = 1_000_000  # values of a text, with its aliases written out
 _UNREADABLE = (
     yaml.YAMLError,
     ValueError,

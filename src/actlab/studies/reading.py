@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -311,10 +311,11 @@ def _blocks(file: schema.File, path: Path, smoke: Mapping[str, Any]) -> list[Blo
             "key."
         )
 
+    base_of = cache(partial(_base, study=path))  # blocks usually share a base
     blocks = []
     for part in parts:
         grid = {str(key): as_list(values) for key, values in part.grid.items()}
-        base = _base(part.base or str(file.base), path)
+        base = base_of(part.base or str(file.base))
         block = Block(grid, base, {**file.set, **part.set}, part.name)
 
         # Other datamodules may lack the argument

@@ -33,6 +33,7 @@ At = (
     int | FiniteFloat | Literal["last", "best", "best_epoch", "selected"] | Over | Where
 )
 Place = int | Literal["last", "best"]
+Blocks = Field(max_length=1000)  # each block copies its base config
 Mode = Annotated[
     Literal["min", "max"] | None,
     Field(
@@ -309,11 +310,11 @@ class File(Part):
     set: dict[str, Any] = Field(
         default={}, description="dotted config keys set in every run"
     )
-    grid: dict[str, Any] | list[dict[str, Any]] | None = Field(
+    grid: dict[str, Any] | Annotated[list[dict[str, Any]], Blocks] | None = Field(
         default=None,
         description="dotted config key → values: a run for each combination and seed",
     )
-    blocks: list[BlockPart] | None = Field(
+    blocks: Annotated[list[BlockPart], Blocks] | None = Field(
         default=None,
         description="grids with base configs of their own, instead of `grid`: other networks or "
         "tasks",
