@@ -3,8 +3,10 @@
 import contextlib
 import random
 import shutil
+from pathlib import Path
 
 import pytest
+import pytorch_lightning as pl
 import torch
 
 from actlab.errors import ActlabError
@@ -39,6 +41,30 @@ def killed(killed_once, tmp_path):
     runs, folder, stacked = killed_once
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     return runs, tmp_path, stacked
+
+
+@pytest.mark.parametrize("options", ["{filename: last}", "{save_last: true, filename: other}"])
+def test_no_callback_of_a_study_writes_the_checkpoint_from_which_a_run_resumes(
+    tmp_path, monkeypatch, options
+):
+    """It would lack the rows of its epoch: killed after each checkpoint, a run keeps its rows."""
+    callback = f"{{class_path: pytorch_lightning.callbacks.ModelCheckpoint, init_args: {options}}}"
+    runs = load(tmp_path, overrides=[*BRIEF, f"trainer.callbacks=[{callback}]"]).runs()[:1]
+    execute(runs, tmp_path / "straight", stacked=False)
+    save = pl.Trainer.save_checkpoint
+
+    def save_and_die(trainer, file, *args, **kwargs):
+        save(trainer, file, *args, **kwargs)
+        if Path(file).name == "last.ckpt":
+            raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pl.Trainer, "save_checkpoint", save_and_die)
+        for _ in range(2):  # epochs
+            with pytest.raises(KilledError):
+                execute(runs, tmp_path / "killed", stacked=False)
+    execute(runs, tmp_path / "killed", stacked=False)
+    assert_same(runs, tmp_path / "straight", tmp_path / "killed")
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
+from pytorch_lightning.callbacks import ModelCheckpoint
+
 from actlab.config import identity
 from actlab.engines.jobs import Job, LoggerFactory
 from actlab.engines.recording import Recorder
@@ -164,6 +166,16 @@ def _built(job: Job, recorder: Recorder) -> Experiment:
     configs = [run.config for run in job.runs]
     experiment = assemble(configs, recorder, recorder.path, job.stacked)
     trainer, task, _ = experiment
+
+    # Only the recorder writes the checkpoint that a run resumes from, since it has all rows
+    callbacks = []
+    for callback in trainer.callbacks:  # type: ignore[attr-defined]
+        if isinstance(callback, ModelCheckpoint) and callback.dirpath is None:
+            callback.save_last = None
+            if callback.filename == recorder.checkpoint.stem:
+                continue
+        callbacks.append(callback)
+    trainer.callbacks = callbacks  # type: ignore[attr-defined]
 
     # Lightning logs for a run alone, the task for the members of a stack
     if isinstance(task, StackedTask):
