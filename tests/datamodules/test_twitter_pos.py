@@ -11,6 +11,7 @@ import torch
 import yaml
 from torch import nn
 
+from actlab.checks import data_digests
 from actlab.datamodules import TwitterPOSDataModule, twitter_pos
 from actlab.datamodules.tweets import TAGS
 from actlab.datamodules.twitter_pos import fetch
@@ -39,6 +40,38 @@ def folder(tmp_path: Path) -> Path:
 
 def data_of(folder: Path, **options: Any) -> TwitterPOSDataModule:
     return TwitterPOSDataModule(str(folder), **{"batch_size": 2, **options})
+
+
+def test_the_digest_covers_features_and_tags_of_all_splits(folder):
+    """It does not depend on the format of the clusters."""
+
+    def digest() -> str:
+        path = "actlab.datamodules.TwitterPOSDataModule"
+        arguments = {"dataset": str(folder)}
+        return data_digests.digest_of({"data": {"class_path": path, "init_args": arguments}})
+
+    expected = digest()
+
+    # Packed clusters
+    clusters = folder / "50mpaths2"
+    packed = gzip.compress(clusters.read_bytes())
+    clusters.unlink()
+    (folder / "50mpaths2.gz").write_bytes(packed)
+    assert digest() == expected
+
+    # A changed tag of the test set
+    words = TEST.splitlines()
+    token, tag = words[0].split("\t")
+    words[0] = f"{token}\t{'N' if tag != 'N' else 'V'}"
+    (folder / "oct27.test").write_text("\n".join(words) + "\n", encoding="utf-8")
+    changed = digest()
+    assert changed != expected
+
+    # A changed feature of a word
+    text = CLUSTERS.replace("0", "1", 1)
+    assert text != CLUSTERS
+    (folder / "50mpaths2.gz").write_bytes(gzip.compress(text.encode()))
+    assert digest() not in (expected, changed)
 
 
 def test_windows_are_the_token_and_its_neighbours_within_its_tweet(folder):

@@ -1,4 +1,4 @@
-"""Digests of the pictures and tables that runs read, however their files store them."""
+"""Digests of the pictures, tables and tweets that runs read, however their files store them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from actlab import experiments
 from actlab.datamodules.images import ImageDataModule
 from actlab.datamodules.pixels import PixelDataModule
 from actlab.datamodules.table import TableDataModule
+from actlab.datamodules.twitter_pos import TwitterPOSDataModule, windows
 from actlab.errors import ActlabError
 
 
@@ -17,7 +18,8 @@ def digest_of(config: Mapping[str, Any]) -> str:
     """Return the SHA-256 digest of the decoded data of a config.
 
     It covers the pixels of a picture, row by row, or the images or features and the labels of all
-    splits. Another lossless format of the same data has the same digest.
+    splits; the features of a word are those of its window. Another lossless format of the same data
+    has the same digest.
     """
     data = experiments.data_of(config)
     if isinstance(data, PixelDataModule):
@@ -28,8 +30,16 @@ def digest_of(config: Mapping[str, Any]) -> str:
     elif isinstance(data, TableDataModule):
         by_name = data.table.tensors
         tensors = [by_name[name] for name in sorted(by_name)]
+    elif isinstance(data, TwitterPOSDataModule):
+        tensors = []
+        corpus = data.corpus
+        for tweets in (corpus.train, corpus.val, corpus.test):
+            rows, labels = windows(tweets, corpus.features)
+            tensors += [corpus.features.table[rows], labels]
     else:
-        raise ActlabError(f"{type(data).__name__} has neither pictures nor a table")
+        raise ActlabError(
+            f"{type(data).__name__} has neither pictures nor a table nor tweets"
+        )
 
     digest = hashlib.sha256()
     for tensor in tensors:
