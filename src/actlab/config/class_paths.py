@@ -115,6 +115,7 @@ def with_import_paths(value: Any, key: str = "") -> Any:
     if short(key) != "class_path" and key.rstrip("+") not in CLASSES:
         return value
 
+    # A file outside the current folder has no import path
     dotted = import_path(value)
     if dotted is None and value.rpartition(":")[0].endswith(".py"):
         raise ActlabError(

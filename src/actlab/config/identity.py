@@ -106,6 +106,7 @@ def is_of_actlab(config: Mapping[str, Any]) -> bool:
 
 def counted(config: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str, Any]:
     """Return the part of a complete config that affects results, with values in canonical form."""
+    # How actlab's own data are read does not affect results
     is_model = str(class_of(config.get("model"))) in ACTLAB["model"]
     is_data = str(class_of(config.get("data"))) in ACTLAB["data"]
     data = config.get("data") or {}

@@ -176,6 +176,7 @@ def _is_accepted(value: Any, annotation: Any) -> bool:
 def _mistake_in_object(
     value: Mapping[str, Any], annotation: Any, location: str, passed: tuple[str, ...]
 ) -> ActlabError | None:
+    # Check the form: class_path, init_args and no other key
     path, arguments = value["class_path"], value.get("init_args") or {}
     misplaced = [key for key in value if key not in SPEC]
     if misplaced:

@@ -94,6 +94,7 @@ def with_arguments(recorded: Values, stated: Arguments, seed: int) -> Record:
     for name in ("seed", *names_of_objects):
         arguments.pop(name, None)
 
+    # Without objects, the record has no entry for them
     model = {**recorded["model"], "init_args": arguments}
     changed = {**recorded, SEED: seed, "model": model}
     changed.pop(MISSING, None)
@@ -115,6 +116,7 @@ def missing_in(recorded: Any) -> list[str]:
 
 def completed(trained: Values, model: Any) -> Record:
     """Return a record with the values of a config's model for the arguments that were objects."""
+    # A complete record stays as it is
     names = missing_in(trained)
     recorded = trained.get("model")
     if not isinstance(recorded, Mapping) or not (
@@ -134,6 +136,7 @@ def completed(trained: Values, model: Any) -> Record:
         )
         raise ActlabError(f"{message}. Add {', '.join(unset)}.")
 
+    # Add the objects' values, and the class path if missing
     values = dict(recorded.get("init_args") or {})
     values |= {name: arguments[name] for name in names}
     path = recorded.get("class_path") or class_of(model)

@@ -86,6 +86,7 @@ def with_text(
 
     The parser turns text into numbers, booleans or null.
     """
+    # Objects, argument by argument
     if isinstance(parsed, Namespace):
         values: Values = {}
         if isinstance(stated, Mapping):
@@ -117,6 +118,7 @@ def with_text(
         message = f"{location}: expected {in_words(annotation)}, got the date {stated}"
         raise ActlabError(f'{message}. Put text in quotes: {name}: "{stated}".')
 
+    # Text that the parser took for another type
     if (
         isinstance(stated, str)
         and type(parsed) in _NOT_TEXT

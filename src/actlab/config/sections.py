@@ -48,6 +48,7 @@ def arguments_of(command: str) -> tuple[str, ...]:
 
 def replaced_seeds(config: Mapping[str, Any], seed: int | None = None) -> list[str]:
     """Return a note for each class whose default seed is not ``seed``, the seed of the run."""
+    # Only an argument `seed` can have another default
     notes = []
     for section, kind in SECTIONS.items():
         path = str(class_of(config[section]))
@@ -175,6 +176,7 @@ def _bases_at(config: Mapping[str, Any], key: str) -> tuple[type, ...]:
     if owner is None:
         return ()
 
+    # Empty if the class does not have the argument
     argument = (parameters(owner) or {}).get(name)
     if argument is None:
         return ()

@@ -167,6 +167,7 @@ def _adapt_in_context(value: Any, annotation: Any, *args: Any, **kwargs: Any) ->
     if is_factory and result.__module__.startswith("torch.nn."):
         passed = len(arguments)
 
+    # The number holds only while this value is parsed
     token = _passed.set(passed)
     try:
         return _adapt(value, annotation, *args, **kwargs)
@@ -255,6 +256,7 @@ def inner_type(annotation: Any, name: str | None = None) -> Any:
     >>> inner_type(dict[str, float] | None), inner_type(list | int)
     (<class 'float'>, typing.Any)
     """
+    # A union may have several containers and classes
     inner: list[Any] = []
     for option in kinds(annotation):
         container = get_origin(option) or option
@@ -297,6 +299,7 @@ def is_callable(option: Any) -> bool:
 
 def takes_text(config: Mapping[str, Any], key: str) -> bool:
     """Return whether a dotted config key takes text, and neither numbers nor booleans."""
+    # Neither `+` nor init_args names an argument
     *owner, name = [
         part for part in key.removesuffix("+").split(".") if part != "init_args"
     ]
@@ -354,6 +357,7 @@ def parameters(owner: Callable[..., Any]) -> dict[str, Taken] | None:
 
     None if they are unknown.
     """
+    # Some callables written in C have no signature
     signature = _signature(owner)
     if signature is None:
         return None
@@ -374,6 +378,7 @@ def parameters(owner: Callable[..., Any]) -> dict[str, Taken] | None:
         for name in names:
             accepted[name] = inherited.get(name, bare)
 
+    # Leave out `*args` and `**kwargs` themselves
     taken = {}
     for name, parameter in accepted.items():
         if parameter.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD):
@@ -503,6 +508,7 @@ def _module(parts: list[str]) -> tuple[Any, list[str]]:
 
 
 def _missing(owner: Any, name: str, kinds: tuple[type, ...]) -> ActlabError:
+    # Inside the path, only modules count
     if not kinds:
         names = [
             module.name
@@ -510,6 +516,7 @@ def _missing(owner: Any, name: str, kinds: tuple[type, ...]) -> ActlabError:
         ]
         return unknown(f"module of {owner.__name__}", name, names)
 
+    # The last name must be a public class
     classes = []
     for key, value in vars(owner).items():
         if (
