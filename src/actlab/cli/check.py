@@ -85,6 +85,7 @@ def _print(title: str, rows: Sequence[Property]) -> None:
         # A pipe has no width to fit
         console.width = 160
 
+    # Requirements first, apart from the other rows
     table = Table(
         box=None,
         show_header=False,

@@ -57,6 +57,8 @@ def parser() -> Parser:
         title="commands", dest="command", required=True, metavar="list|fetch"
     )
     commands.add_parser("list", help=LIST, description=f"{LIST}.")
+
+    # Only downloads have arguments
     fetching = commands.add_parser(
         "fetch", help=FETCH, description=f"{FETCH}. {_ON_FIRST_USE}"
     )

@@ -123,6 +123,7 @@ def timed(
     studies: Sequence[Study], runs: Path, worker: Worker | Inline
 ) -> dict[str, float]:
     """Print and return how many seconds each study will take on an idle machine, by its name."""
+    # Try and time the updates of each study
     times: dict[str, float] = {}
     for study in studies:
         start = worker.call("time:process_time")

@@ -84,6 +84,7 @@ class CommandLine(ActlabCLI):
         typed: str = "",
         **trainer_defaults: Any,
     ) -> None:
+        # Set first, because super().__init__() already calls this class's hooks
         self.command = command
         self.name = name
         self.print_form = print_form
@@ -482,6 +483,7 @@ def set_up_loggers(
     if not isinstance(loggers, list):
         loggers = [loggers]
 
+    # Truth values and loggers without arguments stay unchanged
     for logger in loggers:
         if not isinstance(logger, Namespace) or logger.get("init_args") is None:
             continue

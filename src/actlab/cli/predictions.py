@@ -73,6 +73,7 @@ class PredictionTable(BasePredictionWriter):
         dataloader_idx: int,
     ) -> None:
         """Append the rows of a batch."""
+        # Lightning calls this hook for every loader
         if dataloader_idx > 0:
             raise ActlabError(
                 "predictions of several data loaders do not fit in one table. Return one loader "

@@ -63,6 +63,8 @@ def parser() -> Parser:
             "actlab report --tasks tasks.yaml",
         ],
     )
+
+    # Where to read, and what to write
     add_folder_option(command)
     command.add_argument(
         "--latex", action="store_true", help="print LaTeX tables of all studies instead"

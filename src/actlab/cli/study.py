@@ -194,6 +194,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _run(args: Namespace, argv: Sequence[str]) -> int:
     """Run a command that reads a study file; return its exit code."""
+    # Only `run` has an exit code of its own
     folder = _folder_of(args)
     if args.command == "plan":
         _plan(folder, args)

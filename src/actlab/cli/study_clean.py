@@ -116,6 +116,7 @@ def _of_current_code(
 
 def _delete(paths: Iterable[Path], root: Path, runs: Iterable[str]) -> None:
     """Delete paths in a study's folder; raise if another process trains one of its runs."""
+    # Hold off commands that decide which runs to train
     with locks.alone(root, locks.DECIDING):
         busy = [name for name in runs if locks.is_held(root, name)]
         if busy:

@@ -48,6 +48,7 @@ def add_comparison_options(sub: ArgumentParser) -> _ActionsContainer:
     Returns:
         their group.
     """
+    # One group in the help: the study and its comparison
     comparison = add_study_options(sub)
     comparison.add_argument(
         "--activation",

@@ -118,6 +118,7 @@ def show_status(
 
     ``command`` is the command that runs the study.
     """
+    # Read the states without storing selections
     opened = opening.opened(folder, store=False)
     study = folder.study
     stages = _stages_of(opened, stage_name)

@@ -54,6 +54,7 @@ def dashboards(results: Results, entity: str, project: str) -> None:
     with needing("wandb_workspaces", "workspaces", "`actlab study wandb`"):
         from actlab.reports import workspaces
 
+    # Say what would be created, also without an account
     study = results.study
     root = results.root
     print(workspaces.description(study, entity, project))

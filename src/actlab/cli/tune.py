@@ -235,6 +235,7 @@ def _searching(
 
 def _compared_key(file: schema.File, source: Path, args: Namespace) -> str:
     """Return the grid key of the activations; raise if there is not one, or if it is overridden."""
+    # A list of several grids is rejected, too
     grid = file.grid if isinstance(file.grid, dict) else {}
     keys = [key for key in grid if is_activation(key)]
     if len(keys) != 1:
