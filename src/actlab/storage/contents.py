@@ -160,6 +160,7 @@ def module_of(text: str) -> str:
 
 
 def _path_digest(path: Path) -> str | None:
+    # The root and system folders are not data
     try:
         path = at_home(path).resolve()
         if len(path.parts) < 2 or path.parts[1] in _NOT_DATA:
@@ -169,6 +170,7 @@ def _path_digest(path: Path) -> str | None:
         if not path.is_dir():
             return None
 
+        # A folder with few files counts with all bytes
         files = [file for file in _walk(path) if file.is_file()]
         if len(files) <= MOST_FILES:
             return _files_digest(files, path, {})
@@ -200,9 +202,12 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 def _with_imports(files: Sequence[Path], folder: Path | None = None) -> list[Path]:
     """Return the files and the user's files that they import, from ``folder`` or Python's path."""
+    # Installed packages are listed, but not parsed
     collected = list(files)
     waiting = [file for file in files if not _is_installed(file)]
     seen, names = {file.resolve() for file in files}, set[str]()
+
+    # Follow the imports, up to a limit of files
     for _ in range(_MOST_PARSED):
         if not waiting:
             break
@@ -243,6 +248,7 @@ def _code(source: bytes) -> _Code:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return _Code()
 
+    # Absolute imports; relative ones stay in the same package
     names: list[str] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -300,6 +306,7 @@ def _counted_fields(node: ast.AST) -> dict[str, Any]:
 
 def _module_files(name: str) -> list[Path]:
     """Return the Python files of a user-defined module or package; empty for any other name."""
+    # actlab, the standard library and missing modules do not count
     if name in _OURS or name in sys.stdlib_module_names:
         return []
     try:

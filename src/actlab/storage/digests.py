@@ -40,6 +40,8 @@ def digests_of(files: Sequence[Path]) -> dict[Path, str]:
     # Small files are read faster than stored digests
     if sum(state.st_size for state in states.values()) <= WORTH:
         return {file: _digest(file, state.st_size) for file, state in states.items()}
+
+    # A stored digest counts while the file's stamp is the same
     stamps = {
         file: f"{state.st_size} {state.st_mtime_ns} {state.st_ctime_ns} {state.st_ino}"
         for file, state in states.items()
@@ -55,6 +57,7 @@ def digests_of(files: Sequence[Path]) -> dict[Path, str]:
         if max(state.st_mtime_ns, state.st_ctime_ns) < (time.time() - _SETTLED) * 1e9:
             settled.append((str(file.absolute()), stamps[file], digests[file]))
 
+    # Next time, these digests are read instead of files
     if settled:
         _store(settled)
     return digests

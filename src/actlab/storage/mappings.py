@@ -158,6 +158,7 @@ def _number_of_values(value: Any, numbers: dict[int, int]) -> int:
 
     ``numbers`` has the numbers found so far, by the id of a value.
     """
+    # Text and numbers count as one value
     if isinstance(value, dict):
         parts = [*value.values()]
     elif isinstance(value, list):
@@ -180,6 +181,7 @@ def read_mapping(path: Path, piped: bool = False) -> dict[str, Any]:
 
     The file is regular. If ``piped``, it may be a pipe, which can be read only once.
     """
+    # `regular` would reject a pipe
     try:
         with (path if piped and path.is_fifo() else regular(path)).open(
             encoding="utf-8"
@@ -189,6 +191,8 @@ def read_mapping(path: Path, piped: bool = False) -> dict[str, Any]:
         raise ActlabError(
             f"{path} cannot be read as YAML: {one_line(error)}"
         ) from error
+
+    # An empty file is None, a list has no keys
     if not isinstance(values, Mapping) or not all(
         isinstance(key, str) for key in values
     ):

@@ -166,6 +166,7 @@ def read(file: Path, prefix: str = "") -> dict[Key, Series]:
 
     The last of several rows at one epoch counts. The names of the series begin with ``prefix``.
     """
+    # A damaged file may raise any of these errors
     try:
         table = _table(regular(file).read_bytes())
     except (OSError, ValueError, KeyError, pa.ArrowException) as error:
@@ -225,6 +226,7 @@ def _table(content: bytes) -> Any:
             f"expected the columns {', '.join(_ROW)}, got {listed or 'none'}"
         )
 
+    # Any type of numbers, or of text, is accepted
     for field in opened.schema_arrow:
         is_allowed = _ROW[field.name]
         if not is_allowed(field.type):

@@ -118,6 +118,7 @@ def _is_code(target: Any) -> bool:
 
 def _import_path(target: Any) -> tuple[str, str]:
     """Return the module and the name of a class or function."""
+    # Only classes and functions have an import path
     if not _is_code(target):
         source, name = _import_path(type(target))
         raise ActlabError(
