@@ -180,6 +180,7 @@ def gelu(
     >>> gelu(learnable=True, channels=4)
     GELU(mu=0, sigma=1, learnt=('mu', 'log_sigma'))
     """
+    # The learnt parameters, by their public names
     learnt: tuple[str, ...] = ()
     if isinstance(learnable, str):
         learnt = (learnable,)

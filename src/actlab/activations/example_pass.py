@@ -178,6 +178,7 @@ def check_in_place(
             values = tree_leaves(_outputs(model, example))
         return [value.clone() for value in values if isinstance(value, Tensor)]
 
+    # `expected` is set below, with hooks at all sites
     def is_read(isolated: Iterable[str]) -> bool:
         """Whether an output changes because it is computed from the unchanged inputs of sites."""
         pairs = zip(expected, outputs(isolated), strict=True)

@@ -30,6 +30,8 @@ class GELU(nn.Module):
         channels: int = 1,
     ) -> None:
         super().__init__()
+
+        # The logarithm of σ must exist
         if not sigma > 0:
             raise ActlabError(
                 f"parameter 'sigma' of gelu: expected a positive number, got {sigma}. For the "

@@ -137,6 +137,7 @@ def _import_module(source: str) -> types.ModuleType:
 
 
 def _import_file(path: Path) -> types.ModuleType:
+    # Different spellings of a path give one module
     path = path.resolve()
     if not path.is_file():
         raise ActlabError(

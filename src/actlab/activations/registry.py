@@ -89,6 +89,7 @@ def register(
     Raises:
         ActlabError: the name is taken or contains a colon.
     """
+    # Raise at the decorator, before the class is defined
     reason = None
     if name in _ENTRIES:
         reason = "is taken"
@@ -99,6 +100,7 @@ def register(
             f"cannot register an activation as {name!r}: the name {reason}. Use another name."
         )
 
+    # The class or function itself stays unchanged
     def add(target: _Target) -> _Target:
         _ENTRIES[name] = Entry(name, target, formula, source, stochastic)
         return target
@@ -125,11 +127,13 @@ def entry(name: str) -> Entry:
     >>> entry("elu").parameters, entry("soi").stochastic
     ({'alpha': 1.0}, True)
     """
+    # A file without the name of an activation
     if name.endswith(".py"):
         raise ActlabError(
             f"activation: expected FILE:NAME, got the file {name!r}. Add the class or function in "
             f"it, as in {name}:MyActivation."
         )
+
     if name in _ENTRIES:
         return _ENTRIES[name]
 

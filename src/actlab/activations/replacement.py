@@ -171,6 +171,7 @@ def _replaced(
 @contextmanager
 def _functions_as_modules(model: nn.Module) -> Iterator[None]:
     """Let torch's transformer layers hold modules instead of functions, ``F.relu`` by default."""
+    # Each layer, with its function and the module instead
     layers = []
     for layer in model.modules():
         if not isinstance(layer, _TRANSFORMERS):
@@ -328,6 +329,7 @@ def _outermost(
         if not matches(module):
             continue
 
+        # A shared parent has several paths, but one id
         prefix = f"{path}."
         parent, _, name = path.rpartition(".")
         attribute = (id(model.get_submodule(parent)), name)
