@@ -62,6 +62,7 @@ class TestEveryEpoch(Callback):
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Evaluate on the test set and log, with the weights that a validation has."""
+        # The last epoch is always due
         epochs = trainer.current_epoch + 1
         is_due = epochs % self.every_n_epochs == 0 or epochs == trainer.max_epochs
         if not (
@@ -71,6 +72,7 @@ class TestEveryEpoch(Callback):
         ):
             return
 
+        # Steps suffice if all parts declare it
         with averaged_weights(trainer, pl_module):
             if _is_tested_by_steps(trainer, pl_module):
                 self._step(trainer, pl_module)
@@ -113,6 +115,7 @@ class TestEveryEpoch(Callback):
         if hasattr(trainer, "_last_val_time"):
             replaced.append((trainer, "_last_val_time", trainer._last_val_time))
 
+        # Set up once; every test draws the same numbers
         with own_generators(_seed_of(trainer)), _attributes(replaced):
             if self._generators is None:
                 self._set_up(trainer, module)
@@ -132,6 +135,7 @@ class TestEveryEpoch(Callback):
             callback.setup(trainer, module, "test")
         module.setup("test")
 
+        # The optimizer lacks parameters that setup('test') creates
         for name, parameter in module.named_parameters():
             if id(parameter) not in before:
                 raise ActlabError(

@@ -80,6 +80,7 @@ class UnitStatistics(Callback):
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Measure every unit and log the medians over units."""
+        # The first training samples, in batches
         samples = _training_samples(trainer)
         number = min(self.samples or len(samples), len(samples))
         indices = torch.arange(number)
@@ -87,6 +88,7 @@ class UnitStatistics(Callback):
         with evaluation_mode(trainer, pl_module) as place:
 
             def batches() -> Iterator[Any]:
+                # Seed and epoch are fixed, so inputs never change
                 for part in parts:
                     position = Position((0,), 0, part)
                     yield place(samples.__getitems__(position))
@@ -157,6 +159,7 @@ def measure(
             medians.append(torch.stack(run_medians).cpu())
             means.append(torch.stack(run_means).float().cpu())
 
+    # Join the parts to statistics (R, U)
     widths = tuple(shape[2] for shape in shapes)
     statistics = {"mean": torch.cat(means, dim=1), "median": torch.cat(medians, dim=1)}
     return UnitValues(widths, statistics)
