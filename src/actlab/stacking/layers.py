@@ -154,6 +154,7 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
     Shapes: ``(R, B, D)`` × ``(R, D, out)`` + ``(R, 1, out)`` → ``(R, B, out)``.
     """
+    # Some shapes already give the same bits for any R
     runs, samples, features = x.shape
     width = weight.shape[2]
     rows, columns = _added(samples, features, width)
@@ -410,6 +411,7 @@ def reason_against(
     A module without a stacked form is called member by member, which saves no time: allowed for
     activations and small layers.
     """
+    # Activations need no form: member by member is allowed
     is_activation = any(network is activation for activation in activation_modules)
     if is_activation or activations.is_elementwise(network):
         return None

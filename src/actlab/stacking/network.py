@@ -68,6 +68,7 @@ class StackedNetwork(nn.Module):
 
 def _state(module: nn.Module, r: int) -> dict[str, Any]:
     """Return member ``r``'s part of a stacked module's state, with the names of a member."""
+    # A module's own `member_state` replaces the default below
     member_state = getattr(module, "member_state", None)
     if callable(member_state):
         return dict(member_state(r))
@@ -104,6 +105,7 @@ class MemberParameter(NamedTuple):
 
 def member_parameters(network: StackedNetwork) -> dict[str, MemberParameter]:
     """Return what each parameter of a stacked network is in its members, by its name."""
+    # Most parameters hold all members, under a member's name
     parameters: dict[str, MemberParameter] = {}
     for name, _ in network.named_parameters():
         parameters[name] = MemberParameter(name.removeprefix("layers."), None)

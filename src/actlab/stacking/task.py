@@ -189,6 +189,7 @@ class StackedTask(Training):
         return output
 
     def _quantities(self, output: Tensor, batch: Batch) -> dict[str, Quantity]:
+        # Some tasks measure all members in one call
         prototype = self.members[0]
         if prototype.measures_all:
             return prototype.quantities(output, batch)
