@@ -69,6 +69,8 @@ class ConvStacks(nn.Sequential):
         channels_last: bool = True,
     ) -> None:
         super().__init__()
+
+        # Otherwise `zip` below would raise without naming the argument
         if len(dropout) != len(stacks):
             raise ActlabError(
                 f"dropout: expected {len(stacks)} numbers, one per stack, got {len(dropout)}"
@@ -114,6 +116,7 @@ def _convolution(
     fan_in: int, fan_out: int, size: int, batch_norm: bool
 ) -> list[nn.Module]:
     """Return a convolution that keeps the size of the map, with batch norm in place of the bias."""
+    # An odd kernel has equal padding on all sides
     layers: list[nn.Module] = []
     half = size // 2
     padding = half
@@ -124,6 +127,7 @@ def _convolution(
         layers.append(nn.ZeroPad2d(sides))
         padding = 0
 
+    # Batch norm would cancel a bias
     convolution = nn.Conv2d(fan_in, fan_out, size, padding=padding, bias=not batch_norm)
     layers.append(convolution)
     if batch_norm:
