@@ -92,7 +92,9 @@ class Warmup(Schedule):
                 f"{type(then).__name__} by {then.by}. Set the same 'by'."
             )
 
+        # Epochs or updates, or a share of the training
         self.length = _checked("length", length)
+
         self.start = start
         self.then = then
 
