@@ -52,6 +52,7 @@ class JointDraws:
             self._draw(site, elements, keys)
         self._counts[site] = number
 
+        # Drop numbers that were drawn for another size
         numbers = self._drawn.pop(site, None)
         if numbers is None or not is_expected:
             return []

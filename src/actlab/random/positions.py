@@ -112,6 +112,7 @@ def _words_at(position: Position, purpose: str, shape: Sequence[int]) -> Tensor:
 
     They are a hash of the numbers of elements, with a key for each sample.
     """
+    # (B,) for one run, (R, B) for a stack
     seeds, epoch, index = position
     runs = index.shape[0] if index.dim() == 2 else 1
     if len(seeds) != runs:
