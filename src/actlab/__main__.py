@@ -28,6 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         message about bad input; 130 or 143 if Ctrl-C or SIGTERM stopped the command; 141 if the
         reader of its output, such as ``head``, has exited.
     """
+    # Only the command's own process may restart Python
     is_process = argv is None
     args = list(sys.argv[1:] if argv is None else argv)
     if is_process:
@@ -95,6 +96,7 @@ def _run_guarded(args: Sequence[str], nobody_reads: Callable[[], bool]) -> int:
         if any(map(_prints_only, args)):
             raise  # a parser printed help or the config and exits regularly
 
+        # Any other exit comes from the user's code
         words = takewhile(lambda word: not word.startswith("-"), args)
         command = " ".join(["actlab", *words])
         raise ActlabError(

@@ -117,6 +117,7 @@ def run_study(
     >>> list(found.table["activation"]), found.failed
     (['gelu', 'elu', 'relu', 'soi'], 0)
     """
+    # Imported lazily: other functions do not train
     from actlab.analysis import looks
     from actlab.engines.running import Engine, run
     from actlab.random.defaults import default_seed
@@ -334,6 +335,7 @@ def _plain(value: Any, place: str, levels: int = 50) -> Any:
 
     Other objects are rejected.
     """
+    # A list that contains itself would never end
     if levels == 0:
         raise ActlabError(
             f"{place}: expected at most 50 levels of nested values, got more."

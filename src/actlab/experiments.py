@@ -228,12 +228,15 @@ class ActlabCLI(LightningCLI):
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
         """Build the Trainer with actlab's callbacks and, without a plugin, atomic checkpoints."""
+        # Reject what barebones turns off
         arguments = self.config_init.trainer
         if arguments.barebones and (arguments.callbacks or arguments.logger):
             raise ActlabError(
                 "trainer.barebones excludes loggers and checkpoints. Set trainer.logger and "
                 "trainer.callbacks to null."
             )
+
+        # Lightning and the user's classes check the other arguments
         try:
             trainer = super().instantiate_trainer(**kwargs)
         except (ModuleNotFoundError, RuntimeError, TypeError, ValueError) as error:

@@ -65,10 +65,12 @@ def validated_but(
             @wraps(function)
             def signature(*_: Any, **__: Any) -> None: ...
 
+            # Arguments of type Any pass every check
             unchecked = dict.fromkeys(names, Any)
             signature.__annotations__ = {**function.__annotations__, **unchecked}
             return validate_call(config=_CONFIG)(signature)
 
+        # Valid arguments reach the function unconverted
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> Returned:
             from pydantic import ValidationError
