@@ -162,6 +162,7 @@ class Draws(Samples):
 
     def batch(self, position: Position) -> Batch:
         """Return the samples of a position. One draw covers several adjoining batches."""
+        # If in order, the samples are one range
         seeds, epoch, index = position
         number = index.shape[-1]
         start = int(index.flatten()[0])

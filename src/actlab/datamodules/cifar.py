@@ -84,6 +84,7 @@ class CIFARDataModule(ImageDataModule):
         if validation is None:
             validation = 50 if sample else VALIDATION
 
+        # The dataset has splits for training and test only
         super().__init__(
             source,
             revision=revision,

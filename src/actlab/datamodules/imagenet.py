@@ -207,6 +207,7 @@ class ImageNetDataModule(TensorDataModule):
 
     def load(self, device: torch.device) -> None:
         """Create the three datasets, which decode their images on access."""
+        # The validation split must leave images for the test
         mean = self._mean()
         train = self.pictures["train"]
         validation = self.pictures["validation"]

@@ -257,9 +257,12 @@ class ImageDataModule(TensorDataModule):
     @cached_property
     def images(self) -> Images:
         """The decoded dataset; read on first use, or memory-mapped from an earlier use's cache."""
+        # Parts without a split are taken from the training split
         splits = {
             part: split for part, split in self.splits.items() if split is not None
         }
+
+        # A local folder has no commit, so compute a digest
         folder, commit = self._location
         content = commit or digest_of(folder, train=splits["train"])
 
@@ -289,6 +292,7 @@ class ImageDataModule(TensorDataModule):
 
     def _read(self, splits: Mapping[str, str], content: str) -> dict[str, Tensor]:
         """Return images, labels and ``num_classes``; an `AUTO` split is read only if it exists."""
+        # Find the split that each part reads
         folder, commit = self._location
         split_names = {part: _split_name(part, split) for part, split in splits.items()}
         names = list(split_names.values())
@@ -377,6 +381,7 @@ class ImageDataModule(TensorDataModule):
         Raises:
             ActlabError: if there are too few images, or the files are sorted by class.
         """
+        # Select the test rows first, then the validation rows
         tensors = self.images.tensors
         available = torch.arange(len(tensors["train_labels"]))
         rows: dict[str, Tensor] = {}

@@ -59,6 +59,7 @@ class MNISTDataModule(ImageDataModule):
         if validation is None:
             validation = 1000 if sample else VALIDATION
 
+        # The dataset has splits for training and test only
         super().__init__(
             source,
             revision=revision,

@@ -80,6 +80,7 @@ class Crops:
 
     def __call__(self, batch: Batch, position: Position) -> Batch:
         """Convert images uint8 ``(B, C, S, S)`` to float32 ``(B, C, H, W)``; the labels stay."""
+        # Subtract the mean while values are from 0 to 255
         f = functional()
         images, labels = batch
         centred = images - self.mean

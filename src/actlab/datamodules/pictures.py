@@ -84,6 +84,7 @@ def read_picture(file: bytes) -> Any:
             values = 255 - values
         return Image.fromarray(values.astype(np.uint8))
 
+    # 32-bit integers and floats remain
     if mode in ("I", "F"):
         raise ValueError(
             f"Pillow mode {mode!r}, which has no fixed range: use 8 or 16 bits per channel"
@@ -249,6 +250,7 @@ class Pictures:
         self, channels: int, size: Sequence[int] | None = None, fit: Fit = "crop"
     ) -> Stack:
         """Decode all pictures, see `pixels`; only list unreadable pictures and other sizes."""
+        # Allocated at the first picture, which determines the shape
         images: Any = None
         faults: dict[str, str] = {}
         sizes: dict[tuple[int, int], str] = {}
@@ -272,8 +274,11 @@ class Pictures:
             if len(sizes) == 1:
                 images[row] = array
 
+        # The dataset is empty, or no picture is readable
         if images is None:
             images = np.empty((0, 0, 0, channels), np.uint8)
+
+        # From (N, H, W, C) to (N, C, H, W)
         channels_first = torch.from_numpy(images.transpose(0, 3, 1, 2))
         return Stack(channels_first.contiguous(), faults, sizes)
 
@@ -326,6 +331,7 @@ def decode(
     Raises:
         ActlabError: for all pictures that cannot be read at once, or images of several sizes.
     """
+    # Decode all parts before errors are raised
     tensors: dict[str, Tensor] = {}
     unreadable: dict[str, str] = {}
     sizes: dict[tuple[int, int], str] = {}

@@ -168,6 +168,7 @@ def steps_of(entries: Sequence[str | Mapping[str, Any]]) -> tuple[Step, ...]:
         ActlabError: for an unknown step or setting, an invalid value, or a step that takes bytes
             after another step.
     """
+    # A name alone means default settings
     steps: list[Step] = []
     for entry in entries:
         settings: dict[str, Any] = {"name": entry}
@@ -270,6 +271,7 @@ def fitted(
     images: Tensor, steps: tuple[Step, ...], cache_dir: str | None = None
 ) -> Preprocessing:
     """Fit the steps to training images uint8 ``(N, C, H, W)``, or load their cached statistics."""
+    # Steps without statistics need no fit
     statistics: list[Statistics] = [{} for _ in steps]
     if any(STEPS[step.name].fit for step in steps):
         content = (

@@ -202,6 +202,7 @@ def list_pictures(
             first pictures, which may become the validation set, are all of one class.
         leave_out: pictures and folders to leave out, by their paths from the folder.
     """
+    # Without split folders, all pictures belong to training
     top = _folder_of_split(folder, split, train)
     if top is None:
         return None
@@ -220,6 +221,7 @@ def list_pictures(
     if mixed:
         start = len(f"{top}/")
 
+        # The order does not depend on the folder's own path
         def digest(row: tuple[str, int]) -> bytes:
             path, _ = row
             name = os.fsencode(path[start:])
@@ -259,6 +261,7 @@ def open_class_folders(
     """
     import datasets
 
+    # Reject misspelt paths, which would leave out nothing
     for name in leave_out:
         if not (folder / name).exists():
             raise ActlabError(
@@ -391,6 +394,7 @@ def open_files(
     _check_shards(files)
     _check_class_names([file for file in files if file.suffix == ".parquet"])
 
+    # Some paths would be taken for patterns: link the files
     try:
         with quiet():
             links = _linked(folder, [*files, card], reader_folder / "links" / "dataset")

@@ -100,6 +100,8 @@ class TableDataModule(TensorDataModule):
         seed: int | None = None,
     ) -> None:
         super().__init__(batch_size, eval_batch_size, seed)
+
+        # A table has no default dataset
         self.dataset = dataset_or("", dataset, sample, "table")
         if not self.dataset:
             raise ActlabError(

@@ -272,6 +272,7 @@ def _unpack(file: Path) -> bytes:
             f"{file} is damaged or cannot be read ({one_line(error)}). Fetch it again."
         ) from error
 
+    # Binary files contain NUL bytes
     nul = text.find(b"\0")
     if nul >= 0:
         raise ActlabError(
@@ -285,6 +286,7 @@ def _read_rows(
     folder: Path, name: str | None, column: str | None, states: tuple[bytes, ...]
 ) -> Text:
     """Return the text of each part, read once per process and state of the files."""
+    # Each part needs a split in the files
     with tempfile.TemporaryDirectory() as reader_folder:
         tables = open_parquet(folder, Path(reader_folder), name)
         for split in SPLITS.values():
@@ -295,6 +297,7 @@ def _read_rows(
                     "use a text file."
                 )
 
+        # Join the rows of each split to one text
         column = column or "text"
         text = {}
         for part, split in SPLITS.items():

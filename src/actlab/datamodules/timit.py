@@ -119,6 +119,7 @@ class TIMITDataModule(TensorDataModule):
             lengths = tensors[f"{part}_lengths"]
             return Frames(values.to(device), targets, lengths, self.context)
 
+        # Train on batches of sentences, evaluate on frames
         self.train = BySentence(frames("train"))
         self.val = ByFrame(frames("val"))
         self.test = ByFrame(frames("test"))

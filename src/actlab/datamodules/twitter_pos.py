@@ -255,6 +255,7 @@ class TwitterPOSDataModule(TensorDataModule):
         features = self.corpus.features
         transform = partial(look_up, features.table.to(device))
 
+        # Each sample is a window around a word
         def part(tweets: Sequence[Tweet]) -> TensorDataset:
             rows, labels = windows(tweets, features)
             dataset = TensorDataset(

@@ -140,6 +140,7 @@ class Cluster:
     @property
     def room(self) -> int:
         """Number of jobs that the nodes can train at the same time."""
+        # Add up how many jobs fit on each living node
         job_needs = {"CPU": self.options.cpus, "GPU": self.options.gpus}
         room = 0
         for node in _ray().nodes():
@@ -212,6 +213,7 @@ class Cluster:
                 for part in parts:
                     job_of_task[train.remote(home, part, logger)] = part
 
+        # One task's error has not stopped the others
         if self.errors:
             raise self.errors[0]
         return held
@@ -302,6 +304,7 @@ def facts() -> dict[str, str]:
 
 def _train(home: Home, job: Job, logger: LoggerFactory | None) -> tuple[bool, str, str]:
     """Train a job as a Ray task; return whether it is over, what was printed, and the processor."""
+    # Import here, because the starting process loads no torch
     from actlab.engines import training
     from actlab.runtime.denormals import flush_denormals
     from actlab.runtime.quiet import quiet

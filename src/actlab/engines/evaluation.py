@@ -185,6 +185,7 @@ class _ProbeOfStudy:
             # Third-party activations and probes may raise anything.
             fault = described(error)
 
+        # Report one fault for all runs of the part
         examples = f"{plural(len(runs), 'run')} such as {runs[0].id}"
         print(f"probe {self.probe.name} failed on {examples}: {fault}")
         return 1
@@ -276,6 +277,7 @@ def _evaluated(
     module.to(trainer.strategy.root_device).eval()
     measure_batch = subject.measured
 
+    # Wrap the measurement, since probes run without the Trainer
     def measured(batch: Batch, shared: bool) -> dict[str, Quantity]:
         """Convert the batch as a Trainer of this precision does."""
         with plugin.forward_context():
@@ -344,6 +346,7 @@ def _load(
 
     None if the run has no such checkpoint.
     """
+    # Read the checkpoint, unless the run has none
     path = folder.checkpoint_at(at)
     if not path.exists():
         return None
@@ -362,6 +365,7 @@ def _load(
         if epoch != best_epoch(keep, rows):
             return None
 
+    # Match the precision first, since loading does not change it
     as_precise_as(experiment.task, checkpoint)
     experiment.task.load_state_dict(checkpoint["state_dict"])
     return float(epoch), int(checkpoint["global_step"])

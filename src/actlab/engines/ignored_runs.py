@@ -18,6 +18,7 @@ def ignored(stages: Sequence[StudyFolder]) -> str:
     It names the files that have changed since, and which settings differ in the first 20 of the
     other runs. ``stages`` are the stages of one study, whose runs are planned.
     """
+    # Collect the planned runs of all stages
     root = stages[0].path
     planned: list[Run] = []
     for stage in stages:

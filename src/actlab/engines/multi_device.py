@@ -93,6 +93,8 @@ def _main(file: str, pipe: str) -> None:
     ``file`` contains the arguments of `work`, ``pipe`` is the descriptor of the end for messages.
     """
     job, root, settings, logger, locked = pickle.loads(regular(Path(file)).read_bytes())
+
+    # Prepare the process like a worker
     threading.Thread(target=_end_with_parent, daemon=True).start()
     flush_denormals()
     with quiet():
@@ -107,6 +109,7 @@ def _main(file: str, pipe: str) -> None:
         messages: Connection = Connection(int(pipe), readable=False)
         one_at_a_time = threading.Lock()
 
+        # Send progress, the result or an error
         def send(*message: Any) -> None:
             with one_at_a_time:
                 messages.send(message)

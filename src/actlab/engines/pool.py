@@ -110,9 +110,12 @@ class Pool:
 
     def _requeue(self, ended: EndedError, job: Job) -> None:
         """Try the job of a worker that has ended again, in halves or not at all."""
+        # A failed accelerator does not count as a death
         if ended.code == LOST:
             self.queue[:0] = job.unfinished_alone(self.root)
             return
+
+        # Count how often this job has ended its process
         self.deaths[job.id] += 1
         number = self.deaths[job.id]
 

@@ -55,6 +55,7 @@ class Display:
     def __init__(
         self, runs: Sequence[Run], root: Path, select: Selection, verbose: bool = False
     ) -> None:
+        # The runs, and the rule for the best of them
         self.root = root
         self.select = select
         self.verbose = verbose
@@ -103,6 +104,7 @@ class Display:
 
     def update(self, run: Run, fraction: float) -> None:
         """Update the completed fraction of a run, from 0 to 1."""
+        # Only a changed fraction needs an update
         is_new = run.id not in self.fractions
         before = self.fractions.get(run.id, 0.0)
         self.fractions[run.id] = fraction

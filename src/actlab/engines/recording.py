@@ -67,6 +67,7 @@ class Recorder(LoggedRows):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Delete records made after the resumed checkpoint; stop if training had ended early."""
+        # Epoch 0 means that training starts from scratch
         epoch = trainer.current_epoch
         has_runs = isinstance(pl_module, Training)
         for run in self.record.active_runs:
@@ -90,6 +91,8 @@ class Recorder(LoggedRows):
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Record the epoch of each run that has not diverged, and save the checkpoint."""
         self.add_loop(trainer, "train")
+
+        # Time since the last epoch, or since training began
         now = time.perf_counter()
         self.record.seconds += now - self._last_time
         self._last_time = now
@@ -162,6 +165,7 @@ class Recorder(LoggedRows):
 
     def _record_epoch(self, trainer: Trainer, run: RunRecord) -> None:
         """Write what was measured in an epoch and the weights, and log for a member of a stack."""
+        # Select this run's share of what a stack measured
         epoch = trainer.current_epoch + 1
         matrices = of_run(self.record.matrices, run.index)
         losses = of_run(self.record.sample_losses, run.index)
@@ -196,6 +200,8 @@ class Recorder(LoggedRows):
         """
         folder = run.folder
         diverged = run.divergence is not None
+
+        # Summarise a member of a stack in its logger
         logger = self.loggers.get(run.index)
         if logger is not None:
             summarise(logger, run.rows, diverged)

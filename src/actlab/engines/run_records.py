@@ -51,6 +51,7 @@ class JobRecord:
     """
 
     def __init__(self, folders: Sequence[RunFolder]) -> None:
+        # Number the runs by their positions in a stack
         self.runs: list[RunRecord] = []
         for index, folder in enumerate(folders):
             self.runs.append(RunRecord(index, folder))

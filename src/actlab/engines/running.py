@@ -142,6 +142,7 @@ def _run_stages(
                 print(line, flush=True)
         number += 1
 
+    # Say why later stages have not run
     if only is None and number < len(names):
         print(
             f"stage {names[number]} starts when all runs of the stages before it have ended"
@@ -151,6 +152,7 @@ def _run_stages(
 
 def opens_new_files(folder: StudyFolder, stalled: float) -> bool:
     """Find and store which files users' code opens, if unknown; return whether there are any."""
+    # One run of each grid point is enough
     stored = folder.study.opened_files
     examples = [runs[0] for runs in by_point(folder.study.runs())]
     unknown = opened.unknown(examples, stored)
@@ -295,9 +297,13 @@ class Start:
         """Return how the runs are trained: as plain modules if trying a stack ended the worker."""
         engine = self.engine
         root = self.folder.path
+
+        # Fill the cluster, unless the number of jobs is set
         jobs = engine.jobs
         if engine.cluster is not None and not jobs:
             jobs = max(2, engine.cluster.room)
+
+        # The worker decides, because trials of stacks load torch
         arrange = partial(
             self.worker.call,
             "actlab.engines.packing:arrange",
@@ -351,6 +357,7 @@ class Start:
         # This process trains, one job after the other
         arranged.settings.apply()
 
+        # A job that is not over is locked elsewhere
         def train_here(jobs: Sequence[Job]) -> list[Job]:
             held = []
             for job in jobs:
@@ -365,6 +372,8 @@ class Start:
     def measure(self) -> int:
         """Measure the costs of all grid points unless they are known; return how much failed."""
         study = self.folder.study
+
+        # Wait for other starts, which may measure some points
         with locks.alone(self.folder.path, locks.MEASURING):
             runs = uncosted(self.folder)
             if not runs:

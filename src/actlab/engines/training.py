@@ -41,6 +41,7 @@ def work(
     A run that has finished, or failed in this start of the study, is left as it is. A shard needs
     no locks.
     """
+    # Leave runs that another process trains or has finished
     with holding(root, job.names if locked else ()) as is_held:
         if not is_held or job.is_over(root):
             return is_held
@@ -64,6 +65,7 @@ def check_sources(job: Job) -> None:
 
     Ids of runs contain the digests of these files.
     """
+    # Compute the digest of each file once for all runs
     digests: contents.ContentsByText = {}
     for run in job.runs:
         current: contents.ContentsByText = {**identity.sources_of(run.config, digests)}
@@ -72,6 +74,7 @@ def check_sources(job: Job) -> None:
         for text in run.sources.keys() - current.keys():
             current[text] = contents.content_of(text, True)
 
+        # Name the first file that differs
         for text in sorted(run.sources):
             if current.get(text) != run.sources[text]:
                 code = contents.digests_of_code(text)
@@ -163,6 +166,7 @@ def fit(job: Job, root: Path, logger: LoggerFactory | None = None) -> None:
 
 def _built(job: Job, recorder: Recorder) -> Experiment:
     """Build the runs of a job as one experiment, which the recorder and its loggers observe."""
+    # Assemble the runs, with the recorder as a callback
     configs = [run.config for run in job.runs]
     experiment = assemble(configs, recorder, recorder.path, job.stacked)
     trainer, task, _ = experiment
@@ -183,6 +187,7 @@ def _built(job: Job, recorder: Recorder) -> Experiment:
     elif recorder.loggers:
         trainer.logger = recorder.loggers.pop(0)
 
+    # The message about a damaged checkpoint names this remedy
     writer = trainer.strategy.checkpoint_io
     if isinstance(writer, AtomicCheckpointIO):
         writer.remedy = recorder.remedy

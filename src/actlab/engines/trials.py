@@ -45,6 +45,7 @@ def are_equal(root: Path, key: str) -> bool:
 
 def _reason(root: Path, name: str, trial: Callable[[], str | None]) -> str:
     """Return the reason that a trial gives, stored under its name for this machine."""
+    # A stored verdict counts only for the same versions
     verdicts = _stored(root)
     machine = _machine()
     if name in verdicts and verdicts[name]["versions"] == machine:

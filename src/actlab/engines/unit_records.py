@@ -146,6 +146,7 @@ def over_epochs(
         widths: number of units of each layer.
         values: arrays ``(epochs, units)`` by statistic.
     """
+    # Units of all layers are adjoining columns of an array
     results: dict[tuple[str, str], float] = {}
     edges = np.cumsum([0, *widths])
     for name, array in values.items():

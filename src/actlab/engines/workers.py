@@ -187,6 +187,7 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
 
     def _start(self) -> None:
         """Start the process, and after `SILENT` seconds print what this waits for."""
+        # The worker receives requests through its end of the pipe
         context = _context()
         self.pipe, worker_end = context.Pipe()
         process = context.Process(
@@ -337,6 +338,7 @@ def _serve(pipe: Connection, settings: Settings, device: str | None) -> None:
     # Messages are sent by several threads
     one_at_a_time = threading.Lock()
 
+    # Send one message, such as progress or printed output
     def report(kind: str, *content: Any) -> None:
         with one_at_a_time:
             pipe.send((kind, *content))

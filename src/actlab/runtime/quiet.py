@@ -20,6 +20,7 @@ def quiet() -> Iterator[None]:
         levels[logger] = logger.level
         logger.setLevel(logging.ERROR)
 
+    # Ignore warnings inside the block, then restore the levels
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module="pytorch_lightning")

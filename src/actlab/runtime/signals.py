@@ -94,6 +94,7 @@ def preparing() -> Iterator[None]:
     over = threading.Event()
     start = time.monotonic()
 
+    # Report often, but print when the wait has doubled
     def watch() -> None:
         due = SILENT
         while not over.wait(EVERY):
@@ -105,6 +106,7 @@ def preparing() -> Iterator[None]:
                 )
                 due = 2 * passed
 
+    # Watch until the block ends, even by an error
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
     try:

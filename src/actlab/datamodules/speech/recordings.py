@@ -55,6 +55,7 @@ def read_recording(path: Path) -> NDArray[np.int16]:
         count = _COUNT.search(packed[:1024]) if packed.startswith(SPHERE) else None
         declared = int(count[1]) if count else len(samples)
 
+    # Reject other formats, and truncated or too short files
     if form != (RATE, 1, "PCM_16") or not WINDOW <= declared <= len(samples):
         raise ActlabError(
             f"{path}: expected an uncompressed recording of one channel with 16 bits at 16 kHz "
