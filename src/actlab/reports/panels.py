@@ -251,6 +251,7 @@ def read_curves(entry: Mapping[str, Any], figure: str) -> PublishedCurves:
     # A figure without published curves
     if not entry:
         return PublishedCurves(figure, {}, {})
+
     frame = _table(entry["file"])
 
     # Check the names of activations

@@ -311,7 +311,7 @@ def _reading_text(results: Results, panel: Mapping[str, Any]) -> str:
 
 def caption(results: Results, panels: Sequence[Panel], fixed: Mapping[str, Any]) -> str:
     """Return the caption as a paragraph; all panels are drawn at the grid values ``fixed``."""
-    # What the lines are comes first
+    # The numbers of runs and the seeds come first
     study = results.study
     lines = _lines_of(panels)
     sentences = [medians(lines, study.seeds)]

@@ -201,8 +201,6 @@ def load(
                 standing, against_best=statistic.over_these(tasks, level)
             )
         compared_with_best.append(standing)
-
-    # The scoreboard, with the comparisons with the best
     return Scoreboard(
         version=stated.version,
         reference=stated.reference,
