@@ -30,6 +30,7 @@ def plot_compared(activations: Mapping[str, Activation]) -> Figure:
 
     An activation that cannot be evaluated is named below, with its error.
     """
+    # A panel of values and a panel of derivatives
     left_out = []
     x = torch.linspace(-4, 4, 801, dtype=torch.float64)
     with mpl.rc_context(style.RC):
@@ -64,6 +65,7 @@ def plot_activations() -> Figure:
     For stochastic activations, draws in training mode appear as faint dots under the curve of
     evaluation mode.
     """
+    # As many rows of panels as the activations need
     rows = math.ceil(len(names()) / _COLUMNS)
     with mpl.rc_context(style.RC):
         figure = Figure(figsize=(14, 0.4 + 2.35 * rows), layout="constrained")

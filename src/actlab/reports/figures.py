@@ -69,6 +69,7 @@ def figure_of(results: Results, plot: Plot, paper: style.Paper | None = None) ->
             handles.append(Line2D([], [], color=style.INK, label=kind, **look))
         legends.append(handles)
 
+    # Empty panels, framed by title, legends and caption
     figure, axes = style.framed(
         plot.name,
         number,
@@ -137,6 +138,7 @@ def _draw_line(
     ax: Axes, line: Line, panel: Panel, colour: str, look: Mapping[str, Any]
 ) -> None:
     """Draw the published curve, then our medians and the band around them."""
+    # The published curve, below the medians
     published = line.published
     if published:
         ax.plot(
@@ -189,6 +191,7 @@ def _label_legends(
             rows.append([])
             used = 0.0
 
+        # A thicker line for the user's activations
         lw = 5 if label in plot.users else 3
         text = style.in_legend(label)
         rows[-1].append(

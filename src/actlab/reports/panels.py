@@ -248,8 +248,10 @@ def read_curves(entry: Mapping[str, Any], figure: str) -> PublishedCurves:
     Raises:
         ActlabError: for a file that is missing or malformed, and for a name that it lacks.
     """
+    # A figure without published curves
     if not entry:
         return PublishedCurves(figure, {}, {})
+
     frame = _table(entry["file"])
 
     # Check the names of activations

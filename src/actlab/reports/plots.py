@@ -136,6 +136,7 @@ def _check_names(results: Results, panel: Mapping[str, Any]) -> None:
         if key not in study.keys:
             raise unknown("grid key", str(key), study.keys, location)
 
+    # Over epochs, no single epoch is read
     if panel["over_epochs"] and "at" in panel:
         raise ActlabError(
             f"'at' is allowed only with an 'x' of conditions, not of epochs. {location}"
@@ -196,6 +197,7 @@ def panel_of(results: Results, panel: Mapping[str, Any], lines: list[Line]) -> P
             if tuned:
                 selected[text] = tuned.in_words(text=results.text)
 
+    # Labels and limits of the file, or their defaults
     return Panel(
         number=panel["number"],
         title=str(panel.get("title", "")),
@@ -309,6 +311,7 @@ def _reading_text(results: Results, panel: Mapping[str, Any]) -> str:
 
 def caption(results: Results, panels: Sequence[Panel], fixed: Mapping[str, Any]) -> str:
     """Return the caption as a paragraph; all panels are drawn at the grid values ``fixed``."""
+    # The numbers of runs and the seeds come first
     study = results.study
     lines = _lines_of(panels)
     sentences = [medians(lines, study.seeds)]
@@ -438,6 +441,7 @@ def read_learnt(results: Results) -> Plot | None:
     if not any(map(is_parameter, results.metrics.conditions)):
         return None
 
+    # A panel for each grid point, at its selected setting
     panels: list[Panel] = []
     for group in results.groups:
         setting = selection.selected_setting(results, group)

@@ -140,6 +140,7 @@ def _panel(
     # A panel without any curve says so
     lines = list(_lines(rows, panel))
 
+    # The title has the source or the number of runs
     if not lines:
         metric = next(iter(panel["y"]))
         lines = [

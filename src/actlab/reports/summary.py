@@ -236,6 +236,7 @@ def _badness(row: Row) -> float:
 
 def _fitting(console: Console, table: StudyTable, widest: int) -> tuple[Table, int]:
     """Return the table with as many metrics as fit, and how many it leaves out."""
+    # The primary metric is never left out
     rows = _sorted_rows(table)
     metrics: list[int] = []
     for index in table.shown:

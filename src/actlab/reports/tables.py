@@ -46,6 +46,7 @@ def summary(
         rows: its rows, in the order in which they are printed.
         metrics: indices of the other columns, of which only the median is printed.
     """
+    # The texts of each row by header
     reference = table.reference_text
     lines = []
     for row in rows:

@@ -93,6 +93,7 @@ def layout(
     head: Sequence[str], body: Sequence[Sequence[str]], by_user: Sequence[bool]
 ) -> Table:
     """Return a table; the user's rows are bold, and marked for output without styles."""
+    # A line below the header is the only rule
     table = Table(
         box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0)
     )

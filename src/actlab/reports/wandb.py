@@ -138,6 +138,7 @@ class RunLogger(WandbLogger):
             init_timeout=PATIENCE,
         )
 
+        # Without a connection, log offline from here on
         if self._mode == "online":
             try:
                 return wandb.init(**arguments, settings=settings)
@@ -187,6 +188,7 @@ class RunLogger(WandbLogger):
         self._write_summary()
 
     def _write_summary(self) -> None:
+        # Counters and empty series have no summary
         summary = self.experiment.summary
         for name, series in self._logged.items():
             if name in _COUNTERS or not series:
@@ -207,6 +209,7 @@ class RunLogger(WandbLogger):
                 best = min(numbers, default=series[-1])
                 worst = math.inf
 
+            # A diverged run counts as the worst value
             last = series[-1]
             if self._diverged:
                 last = best = worst

@@ -108,6 +108,7 @@ def _draw_means(
 
 def _draw_tasks(ax: Axes, standings: Sequence[Standing], tasks: Sequence[str]) -> None:
     """Draw a cell with the rank of each activation on each task."""
+    # A dash for a task without a rank
     centred: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": _SMALL}
     for row, standing in enumerate(standings):
         for column, name in enumerate(tasks):

@@ -247,6 +247,7 @@ def _settings(scores: Iterable[Score]) -> str:
 
 def _details(standing: Standing, scoreboard: Scoreboard) -> list[dict[str, str]]:
     """Return the texts on each data set of an activation, by header."""
+    # The ratio with its interval, as in the table
     details = []
     for score in standing.on:
         cell = _data_cell(score, standing, scoreboard)

@@ -94,6 +94,7 @@ def _reading(scoreboard: Scoreboard) -> str:
 
 def _ranks(scoreboard: Scoreboard) -> str:
     """Return the table of ranks, and of probabilities to be better by task."""
+    # A dash for tasks without runs
     tasks = tasks_of(scoreboard)
     rows = []
     for standing in scoreboard.standings:
@@ -113,6 +114,7 @@ def _ranks(scoreboard: Scoreboard) -> str:
 
 def _by_task(scoreboard: Scoreboard) -> str:
     """Return the table of ratios by task, and of the geometric mean over tasks."""
+    # The ratio of the reference to itself is 1
     tasks = tasks_of(scoreboard)
     rows = []
     for standing in scoreboard.standings:
@@ -137,10 +139,12 @@ def _by_task(scoreboard: Scoreboard) -> str:
 
 def _by_data(scoreboard: Scoreboard) -> str:
     """Return the table of ratios by data set, with marks of the selected settings."""
+    # Data sets in the order of their first score
     names: dict[str, None] = {}
     for standing in scoreboard.standings:
         names |= dict.fromkeys(score.name for score in standing.on)
 
+    # A dash for data sets without runs
     rows = []
     for standing in scoreboard.standings:
         scores = {score.name: score for score in standing.on}

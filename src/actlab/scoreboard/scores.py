@@ -174,9 +174,12 @@ def load(
         user_runs: files of the user's runs that selected settings, by the data set that they used.
         version: of the scoreboard.
     """
+    # Compare the runs on each data set
     stated = definition.load(version)
     scored = tables.of_scoreboard(stated, user_tables or {}, user_runs or {})
     comparisons = compared(scored, stated)
+
+    # Labels in the order of the comparisons
     labels: dict[str, None] = {}
     for comparison in comparisons:
         labels |= dict.fromkeys(comparison.runs)
@@ -268,6 +271,7 @@ def _comparison(
                 row, column, limit, settings[row.point], table.is_own(row)
             )
 
+    # Points that count as data sets need separate names
     comparison_name = joined(f"{task}: {data}", part)
     if stated_task.points_are_data:
         data += f" {part}"
@@ -298,6 +302,7 @@ def _runs(
     row: Row, column: Column, limit: float, setting: Setting, by_user: bool
 ) -> Runs:
     """Return the runs of a row, with failures as the column and the limit count them."""
+    # A failed run counts as the worst value
     values = []
     errors = []
     failed = 0
@@ -321,6 +326,7 @@ def _standing(
     label: str, comparisons: Sequence[Comparison], stated: Definition
 ) -> Standing:
     """Return an activation compared with the reference."""
+    # The comparisons in which the activation has runs
     own_comparisons = [
         comparison for comparison in comparisons if label in comparison.runs
     ]
@@ -363,6 +369,7 @@ def _standing(
 
 def _score(comparison: Comparison, label: str, reference: str) -> Score:
     """Return an activation on a data set, with p alone."""
+    # Only the user's activations are tested
     runs = comparison.runs[label]
     reference_values = comparison.runs[reference].values
     effect = comparison.effect(label, reference)
@@ -390,6 +397,7 @@ def _ranked(
 
     It is ranked among all activations that have these data sets.
     """
+    # Too few tasks give no rank
     datasets = {(comparison.task, comparison.data) for comparison in comparisons}
     tasks = {task for task, _ in datasets}
     if len(tasks) < FEWEST_TASKS:

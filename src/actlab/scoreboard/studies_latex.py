@@ -51,6 +51,7 @@ def of_studies(
                     bold.add(len(lines))
                 lines.append([study.label(row), *_cells(row.primary)])
 
+    # The table of all studies comes first
     latex_tables = [
         latex.table(_HEAD, lines, bold, _caption(studies, title), "tab:studies")
     ]

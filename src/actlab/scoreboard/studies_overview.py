@@ -82,6 +82,7 @@ class Overview:
 
 def read_tasks(file: Path, studies: Sequence[StudyTable]) -> dict[str, str]:
     """Return the task of each study that a file names, as ``TASK: [STUDY, STUDY]`` in YAML."""
+    # Each task lists its studies
     names = [study.study for study in studies]
     tasks: dict[str, str] = {}
     for task, members in read_mapping(file).items():
@@ -90,6 +91,7 @@ def read_tasks(file: Path, studies: Sequence[StudyTable]) -> dict[str, str]:
                 f"{file}: {task}: expected a list of studies, got {members!r}."
             )
 
+        # Each study has at most one task
         for name in map(str, members):
             if name not in names:
                 raise unknown(
@@ -124,6 +126,7 @@ def overviews(
                 group.append(study)
                 break
 
+    # A single study needs no overview
     compared = []
     for (_, reference), group in groups.items():
         if len(group) > 1:
@@ -212,6 +215,7 @@ def _line(
     label: str, scores: Mapping[str, Score], columns: Columns, by_user: bool
 ) -> Line:
     """Return an activation in all studies, with its means over tasks."""
+    # A dash for columns without a score
     texts = []
     better: dict[str, float | None] = dict.fromkeys(columns)
     effects: dict[str, Effect | None] = dict.fromkeys(columns)
@@ -221,6 +225,7 @@ def _line(
         better[column] = entry.better
         effects[column] = entry.effect
 
+    # The means need a value in every column
     effect = _mean_over_tasks(effects, columns, statistic.mean_of)
     return Line(
         label=label,

@@ -58,6 +58,7 @@ def _study(record: StoredTable) -> dict[str, Any]:
     if figures:
         picture = base64.b64encode(regular(figures[0]).read_bytes()).decode()
 
+    # Link only to a page that exists
     has_page = (record.folder / page.NAME).exists()
     return {
         "name": table.study,

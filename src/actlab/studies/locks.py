@@ -54,6 +54,7 @@ def check(root: Path) -> None:
         except (OSError, NotImplementedError) as error:
             reason = str(error)
 
+    # The remedy works without locks
     if reason:
         raise ActlabError(
             f"file locks do not work in {root} ({reason}). Start each process with its own share "

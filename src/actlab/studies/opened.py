@@ -25,10 +25,12 @@ _OF_UPDATES = {"optimizer", "scheduler", "schedules", "lr"}
 
 def parts_of(config: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str, Any]:
     """Return the data and the model of a config, by keys that change with their code and files."""
+    # Optimizers and schedules open no files
     model = _without_updates(config.get("model") or {})
     if isinstance(model.get("init_args"), Mapping):
         model["init_args"] = _without_updates(model["init_args"])
 
+    # The data and the model, each under its own key
     parts: dict[str, Any] = {}
     for part in (config.get("data"), model):
         digests = sorted(

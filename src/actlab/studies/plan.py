@@ -423,6 +423,7 @@ class Study:
 
     @cached_property
     def _runs(self) -> tuple[Run, ...]:
+        # Reject too many runs before any is built
         points = sum(math.prod(map(len, block.grid.values())) for block in self.blocks)
         number = points * len(self.seeds)
         if number > MOST_RUNS:
@@ -452,8 +453,11 @@ class Study:
         code: dict[str, dict[str, str]],
     ) -> Iterator[Run]:
         """Yield the runs of a grid point of a block; remember digests of files and code."""
+        # The config with the first seed stands for all seeds
         block = self.blocks[number]
         config = block.config({**point, SEED: self.seeds[0]})
+
+        # Every run must end
         if is_endless(config):
             raise ActlabError(
                 f"{EPOCHS} is {get_dotted(config, EPOCHS)}, so a run of {self.name} would never "

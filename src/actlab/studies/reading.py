@@ -196,6 +196,7 @@ def overridden(
 
     The file has one grid. The text says how they change the length of runs; see `other_length`.
     """
+    # The blocks before the changes, to compare lengths
     blocks = _blocks(file, path, {})
     changes = _changes({}, overrides, blocks)
     seeds = changes.pop("seeds", file.seeds)
@@ -208,6 +209,8 @@ def overridden(
         "smoke": {**file.smoke, **changes},
         "seeds": seeds,
     }
+
+    # The changed file, and how its runs differ in length
     new_file = file.model_copy(update=changed)
     new_blocks = _blocks(new_file, path, {})
     return new_file, other_length(zip(blocks, new_blocks, strict=True))
@@ -237,9 +240,12 @@ def _reference(
 
     If the grid has only the other form of GELU, this form is the reference, with a note.
     """
+    # The reference of the user takes precedence
     reference = file.reference
     if stated is not None:
         reference = plain_activation(located(stated))
+
+    # Only GELU has another form
     if not isinstance(reference, str) or reference not in OTHER_FORMS:
         return reference, ()
 
@@ -258,6 +264,7 @@ def _changes(
     settings: Mapping[str, Any], overrides: Iterable[str], blocks: Sequence[Block]
 ) -> dict[str, Any]:
     """Return the values of ``settings`` and of ``key=word`` items, by key."""
+    # Later overrides take precedence over earlier ones
     changes = dict(settings)
     for override in overrides:
         key, equals, word = override.partition("=")
@@ -302,9 +309,12 @@ def _selection(file: schema.File, path: Path, keys: Collection[str]) -> Selectio
 
 def _blocks(file: schema.File, path: Path, smoke: Mapping[str, Any]) -> list[Block]:
     """Return the blocks of a file, with its settings for smoke runs if these are asked for."""
+    # Without blocks, all grids share the base of the study
     parts = file.blocks
     if parts is None:
         parts = [schema.BlockPart(grid=grid) for grid in as_list(file.grid)]
+
+    # An empty grid has no runs
     if not parts or not all(part.grid for part in parts):
         raise ActlabError(
             f"grid of {path}: expected config keys with lists of values, got an empty grid. Add a "
@@ -342,10 +352,13 @@ def _changed_grid(
 
 def _base(name: str, study: Path) -> dict[str, Any]:
     """Return the base config that a study names, without what run folders provide."""
+    # A file next to the study, or a shipped config
     path = study.parent / name
     if not is_file(path):
         path = config_file(name)
     config = read_mapping(path)
+
+    # A base may have no trainer
     trainer = config.get("trainer") or {}
     if not isinstance(trainer, dict):
         raise ActlabError(f"trainer in {name}: expected a mapping, got {trainer!r}.")
@@ -402,6 +415,7 @@ def _with_activations(block: Block, added: Sequence[Any]) -> Block:
 
 
 def _search(stage: schema.StagePart, blocks: Sequence[Block], smoke: bool) -> Search:
+    # Grid keys cannot be searched, activations of the grid can
     keys = _keys(blocks)
     activations: list[Any] = []
     for block in blocks:
@@ -409,6 +423,7 @@ def _search(stage: schema.StagePart, blocks: Sequence[Block], smoke: bool) -> Se
             if is_activation(key):
                 activations += values
 
+    # Spaces by config key, and by activation and argument
     spaces: dict[str, Space] = {}
     spaces_of_activations: dict[str, dict[str, Space]] = {}
     for name, value in stage.search.items():
@@ -433,6 +448,7 @@ def _search(stage: schema.StagePart, blocks: Sequence[Block], smoke: bool) -> Se
             )
         spaces[name] = parse_space(name, value)
 
+    # Smoke runs need only a few trials
     trials = stage.trials
     if smoke:
         trials = min(trials, SMOKE_SEEDS)

@@ -96,11 +96,14 @@ class RunFolder:
     @property
     def state(self) -> State:
         """The state of the run, from its files alone."""
+        # A damaged result is a state, not an error
         if self.finished:
             try:
                 return State(self.result()["status"])
             except DamagedError as error:
                 return State(DAMAGED, str(error))
+
+        # Not started, or ended with an error
         if not self.path.exists():
             return State(WAITING)
         if self.failure_file.exists():
@@ -189,6 +192,7 @@ class RunFolder:
         if self.run.code:
             optional["code"] = self.run.code
 
+        # Written after the metrics, because it marks the run as over
         result = {
             "status": status,
             "id": self.run.id,

@@ -442,6 +442,7 @@ def _one_line(error: ValidationError, path: Path) -> ActlabError:
             expectations.append(expectation(fault["msg"]))
     expected = alternatives(expectations)
 
+    # A missing key has no value to show
     key = ".".join(map(str, location))
     value = "none"
     if faults[0]["type"] != "missing":

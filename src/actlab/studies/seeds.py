@@ -52,6 +52,7 @@ def of_stages(
     for name in by_stage.keys() - stages.keys():
         raise unknown("stage", name, stages, f"Change the seeds {short_repr(changes)}.")
 
+    # Apply the changes, after which stages may overlap
     for name, change in by_stage.items():
         stages[name] = _changed(stages[name], change)
     _check_disjoint(stages)
@@ -60,11 +61,15 @@ def of_stages(
 
 def _by_stage(changes: Any) -> dict[str, Any] | None:
     """Return changes by stage, or None if they are for the last stage."""
+    # A mapping has the stages already
     if isinstance(changes, Mapping):
         return {str(name): seeds for name, seeds in changes.items()}
+
+    # Text without stages is for the last stage
     if not isinstance(changes, str) or "=" not in changes:
         return None
 
+    # Text such as ``choose=5,compare=15``
     by_stage: dict[str, Any] = {}
     for part in changes.split(","):
         # The stage and its seeds
@@ -90,6 +95,7 @@ def _changed(seeds: Sequence[int], change: Any) -> tuple[int, ...]:
 
 def _check_disjoint(stages: Mapping[str, Sequence[int]]) -> None:
     """Reject stages that share a seed: runs that chose a setting must not be compared at it."""
+    # Each stage with every later stage
     for stage, later_stage in itertools.combinations(stages, 2):
         shared = sorted(set(stages[stage]) & set(stages[later_stage]))
         if not shared:
@@ -113,6 +119,7 @@ def seed_list(value: Any) -> tuple[int, ...]:
     >>> seed_list(3), seed_list("5-7"), seed_list([4, 2])
     ((0, 1, 2), (5, 6, 7), (4, 2))
     """
+    # Values of any other type leave no seeds
     seeds: Sequence[Any] = ()
     if isinstance(value, list):
         seeds = value

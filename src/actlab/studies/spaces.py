@@ -71,11 +71,13 @@ class Range:
         if self.is_whole:  # half of a number's share lies below it
             low, high = low - 0.5, high + 0.5
 
+        # Shares are equal on the scale of the range
         if self.log:
             value = math.exp(math.log(low) + share * (math.log(high) - math.log(low)))
         else:
             value = low + share * (high - low)
 
+        # Round to four digits, or to a whole number
         if self.is_whole:
             rounded: float = round(value)
         else:
@@ -222,6 +224,7 @@ def _range(text: str, low_text: str, high_text: str) -> Range:
 
 
 def _choices(text: str, values: Any) -> Choices:
+    # A single value leaves nothing to search
     if not isinstance(values, list) or len(values) < 2:
         raise ActlabError(
             f"search: expected {FORMS}, with two or more values, got {text!r}."
@@ -238,6 +241,7 @@ def _choices(text: str, values: Any) -> Choices:
                 f"search {text[:80]!r}: expected finite numbers or words, got {str(item)[:80]}."
             )
 
+    # A repeated value would be drawn more often
     if len({canonical(item) for item in values}) < len(values):
         raise ActlabError(f"search {text!r}: a value occurs twice. Remove one of them.")
     return Choices(tuple(values))

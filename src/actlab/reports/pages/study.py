@@ -62,6 +62,7 @@ def write(stages: Sequence[Results], comparison: StudyTable, folder: Path) -> Pa
         index = _link(index_file, folder)
     files = [name for name in _FILES if (folder / name).exists()]
 
+    # The values that the template names
     return rendering.write(
         "study.html",
         folder / NAME,
@@ -324,6 +325,7 @@ def _heat_row(
     values = selection.scores(results, scored_settings)
     scores = dict(zip(scored_texts, values, strict=True))
 
+    # The selected setting is marked in its cell
     selected = selection.selected_setting(results, group)
     selected_text = None
     if selected is not None:
