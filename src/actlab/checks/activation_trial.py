@@ -86,6 +86,7 @@ def try_activations(
     faults = {**known_faults}
     facts = BuiltFacts()
     lines: set[str] = set()
+    # `built` holds experiments by their settings without activation
     built: dict[str, Experiment] = {}
 
     for run in _tried_runs(runs):
@@ -119,6 +120,7 @@ def try_activations(
                 continue
             shared, line = state_trial.tried(run, experiment, batch)
 
+        # An incomplete checkpoint is a note, printed once
         if shared:
             faults[key] = f"activation {name}: {shared}"
         elif line not in lines:
@@ -148,6 +150,7 @@ def _built(run: Run, name: str, built: dict[str, Experiment]) -> Experiment | st
     Runs that differ only in their activation share Trainer and data with the first such run that
     was ``built``.
     """
+    # Create the activation alone, without the network
     if run.activation:
         reason = fault_of_creation(run.activation)
         if reason:
@@ -241,6 +244,7 @@ def _fault_of(task: Task, batch: Batch) -> str | None:
     except Exception as error:  # third-party code may raise anything
         return f"fails: {described(error, 200)}"
 
+    # The message names only the first fault
     return (
         fault_of_made(task.network, names)
         or stray
@@ -343,6 +347,7 @@ def check_call(
             "or inplace=True"
         )
 
+    # The output has the shape of the input
     if not isinstance(output, Tensor) or output.shape != x.shape:
         returned = type(output).__name__
         if isinstance(output, Tensor):
@@ -352,12 +357,14 @@ def check_call(
             "shape"
         )
 
+    # Autocast may change the dtype
     if output.dtype != x.dtype and not torch.is_autocast_enabled(x.device.type):
         raise ActlabError(
             f"returned {str(output.dtype)[6:]} for {str(x.dtype)[6:]}. Return the dtype of the "
             "input"
         )
 
+    # Non-finite inputs may give non-finite outputs
     wrong = ~output.isfinite()
     if x.isfinite().all() and wrong.any():
         y = output[wrong][0].item()

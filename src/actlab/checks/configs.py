@@ -84,6 +84,7 @@ def check(study: Study) -> list[str]:
     for probe in study.probes:
         made(probe)
 
+    # Notes for people, not errors
     return [
         *_notes_on_plan(study, runs),
         *_notes_on_tests(results, runs),
@@ -324,6 +325,7 @@ def made(probe: ProbePart) -> Any:
     """Create a probe; raise an ActlabError if its class does not exist, or rejects an argument."""
     from actlab.config.signatures import find, parameters
 
+    # The class exists and accepts the names of the arguments
     title = f"probe {probe.name!r}"
     kind = find(probe.class_path, (object,), title)
     accepted = parameters(kind)

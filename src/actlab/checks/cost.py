@@ -123,6 +123,7 @@ def _built(configs: Mapping[Point, Mapping[str, Any]]) -> dict[Point, Experiment
 def _entry(
     run: Run, key: str, trial: TimedTask | None, machine: Mapping[str, Any]
 ) -> dict[str, Any]:
+    # Values that a failed trial has too
     entry = {
         "compared": label(run.point.get(key, "")),
         "point": dict(run.point),
@@ -130,6 +131,8 @@ def _entry(
     }
     if trial is None:
         return {**entry, "failed": True}
+
+    # Time in seconds per update, memory in bytes
     return {
         **entry,
         "seconds_per_update": trial.best,
@@ -194,6 +197,7 @@ def _timed(
                 if is_accident(error):
                     accidents[point] = described(error, 100)
 
+    # A run may fail after its first rounds succeeded
     for point in failed:
         trials.pop(point, None)
     return trials, accidents
@@ -349,6 +353,7 @@ def kept_for_backward(
             bytes_by_storage[address] = storage.nbytes()
         return tensor
 
+    # Tensors are stored unchanged, and each storage counts once
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         output = forward()
     del output

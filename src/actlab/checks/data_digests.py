@@ -21,6 +21,7 @@ def digest_of(config: Mapping[str, Any]) -> str:
     splits; the features of a word are those of its window. Another lossless format of the same data
     has the same digest.
     """
+    # Gather the tensors in a fixed order
     data = experiments.data_of(config)
     if isinstance(data, PixelDataModule):
         tensors = [data.image.permute(1, 2, 0)]
@@ -41,6 +42,7 @@ def digest_of(config: Mapping[str, Any]) -> str:
             f"{type(data).__name__} has neither pictures nor a table nor tweets"
         )
 
+    # The digest covers values, without names and shapes
     digest = hashlib.sha256()
     for tensor in tensors:
         digest.update(tensor.contiguous().numpy().tobytes())

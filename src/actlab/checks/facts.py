@@ -45,6 +45,7 @@ class BuiltFacts:
 
     def of(self, run: Run, experiment: Experiment | None = None) -> Facts:
         """Return the facts of a run, from its ``experiment`` if it was built."""
+        # Runs that differ only in stackable keys share facts
         classes = as_text(_classes(run.config["model"]))
         if experiment is None and classes in self._stackable:
             facts = self._facts.get(_settings(run, self._stackable[classes]))
@@ -56,6 +57,7 @@ class BuiltFacts:
         from actlab import experiments
         from actlab.checks.forms import facts_of
 
+        # Store the facts for later runs
         facts = facts_of(experiment or experiments.build(run.config))
         self._stackable[classes] = facts.stackable
         self._facts[_settings(run, facts.stackable)] = facts

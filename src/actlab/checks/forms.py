@@ -93,6 +93,7 @@ def _reason_of_declarations(
     trainer: pl.Trainer, data: pl.LightningDataModule
 ) -> str | None:
     """Return a reason in what datamodule and callbacks do not declare."""
+    # Only a TensorDataModule can serve several seeds
     if not isinstance(data, TensorDataModule):
         return (
             f"{type(data).__name__} makes batches for one seed, as every datamodule except a "

@@ -40,11 +40,14 @@ def fault_of_gradient(
     if activations.has_surrogate_gradient(activation):
         return None
 
+    # Report the lowest order that is wrong
     for number in range(1, order + 1):
         share = wrong_share(activation, example, number)
         if not share:
             continue
         name = ORDERS.get(number, f"{number}th derivative")
+
+        # Higher orders require a differentiable backward pass
         if number > 1:
             remedy = (
                 ", and updates of this task require it. Compute the backward pass from the saved "
@@ -217,6 +220,7 @@ class _Derivatives:
         self.activation = activation
         self.step = step
         self.order = order
+        # Fixed, so that each trial repeats
         self.generator = torch.Generator().manual_seed(0)
 
         # Draw the inputs.
@@ -232,6 +236,7 @@ class _Derivatives:
             self.weights = self._normal(self.x.shape, dtype).sign()
             self.along = self._normal(self.x.shape, dtype).sign()
 
+        # Derivatives along directions differentiate the order below
         self.below = partial(
             derivative, activation, self.x, order - 1, self.weights, self.along, True
         )
@@ -254,6 +259,7 @@ class _Derivatives:
         if learnt and share <= MOST:
             share = self._along(learnt)
 
+        # A few inputs may be next to kinks or jumps
         if share > MOST:
             return share
         return 0
@@ -338,6 +344,7 @@ def gradients_of(
         value.backward()  # type: ignore[no-untyped-call]
         gradients = [leaf.grad for leaf in leaves]
 
+    # Autograd returns None for an unused leaf
     filled = []
     for leaf, gradient in zip(leaves, gradients, strict=True):
         if gradient is None:

@@ -129,6 +129,7 @@ def _resolved(file: str) -> str:
 
 def _counts(path: Path, left_out: Sequence[Path]) -> bool:
     """Return whether a file may be data: neither code, nor installed, nor in a cache."""
+    # A link counts as the file it points to
     path = path.resolve()
     if not path.is_file() or path.suffix in _CODE:
         return False

@@ -167,6 +167,7 @@ def _gradient(make: Make, x: Tensor) -> str:
     )
     _require(not fault, fault)
 
+    # The share of inputs with a gradient, in percent
     gradient = gradient_of(activation, x)
     _require(bool(gradient.isfinite().all()), "non-finite for finite inputs")
     _require(bool(gradient.any()), "zero: the layers below cannot learn")
@@ -249,6 +250,7 @@ def _higher(make: Make, x: Tensor, order: int) -> str:
         is_comparable, "not compared: the derivative of the order below differs", None
     )
 
+    # A declared surrogate gradient may differ
     share = wrong_share(activation, x, order)
     text = _compared(activation, share)
     _require(not share or activations.has_surrogate_gradient(activation), text)
@@ -301,6 +303,7 @@ def _stacked(make: Make, x: Tensor) -> str:
     is_equal = torch.allclose(stacked(samples), torch.stack(outputs), atol=1e-6)
     _require(is_equal, "a stack differs from single runs")
 
+    # Without a stacked form, each run is called separately
     calls = (
         "one call per run"
         if isinstance(stacked, PerMember)
@@ -354,6 +357,7 @@ def _costs(make: Make, example: Tensor) -> Iterator[Property]:
             yield Property(f"cost against {name}", text)
         return
 
+    # The shortest times give the ratio, the parts its range
     for number, (name, ratios) in enumerate(ratios_by_name.items(), 1):
         ratio = min(seconds[0]) / min(seconds[number])
         text = f"{ratio:.2f} ({min(ratios):.2f} to {max(ratios):.2f}) times its time"

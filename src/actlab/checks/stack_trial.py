@@ -126,6 +126,7 @@ def difference(run: Run) -> str | None:
     A network that cannot be mapped raises a MappingError. Any other exception, which may be an
     accident, becomes a TrialError.
     """
+    # In float64, rounding cannot hide a difference
     config = _shortened(run, **DOUBLE)
     watch = _Watch()
     with TemporaryDirectory() as folder:
@@ -140,6 +141,7 @@ def difference(run: Run) -> str | None:
             stack = stack_of([task], second, [run.seed])
             _train(stack, run.seed)
 
+        # Train the plain module with the same seed
         with _trying("a run alone"):
             _train(alone, run.seed)
     reason = _compare(watch, stack_watch, 0, CLOSE)
@@ -280,6 +282,7 @@ def _first_difference(
     alone: Mapping[str, Tensor], member: Mapping[str, Tensor], close: float
 ) -> str | None:
     """Return the first tensor that is missing or differs, relative to the largest value of all."""
+    # Tensors that only one side has
     missing = alone.keys() ^ member.keys()
     if missing:
         return min(missing)
@@ -296,6 +299,7 @@ def _first_difference(
         "equal_nan": True,
     }
 
+    # Shapes first: tensors of other shapes cannot be compared
     for name, value in alone.items():
         member_value = member[name].double()
         if value.shape != member_value.shape:

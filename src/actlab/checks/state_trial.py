@@ -64,6 +64,7 @@ def tried(
     if fault:
         raise ActlabError(f"the network: {fault}. Nothing is trained")
 
+    # Other modules are not tried for incomplete checkpoints
     if batch is None or not isinstance(task, Task) or not isinstance(resumed, Task):
         return None, ""
     return None, _forgotten(task, resumed, batch)
@@ -122,6 +123,7 @@ def _digests(task: Task, batch: Batch) -> Digests:
     except Exception as error:  # third-party code may raise anything
         digests[" error"] = described(error)
 
+    # Leave the task without hooks
     for hook in hooks:
         hook.remove()
     return digests

@@ -284,15 +284,20 @@ class Blocks:
 
     def not_replayed(self, module: Any) -> str:
         """Return why a GPU got no updates as one program; empty if it did, or on a CPU."""
+        # The replay was rejected for a reason
         replay = self.replay
         if replay.reason:
             return replay.reason
+
+        # Replayed, on a CPU, or too early to judge
         if (
             module.device.type not in PROGRAMS
             or replay.replayed
             or self.updates < PATIENCE
         ):
             return ""
+
+        # Name the probable cause
         if replay.changed:
             return f"{replay.changed} changes at each update"
         return (

@@ -41,6 +41,7 @@ def check_builders(network: Any, **builders: Any) -> None:
     Raises:
         ActlabError: a value does not build its part.
     """
+    # A built network has its activations already
     if isinstance(network, nn.Module) or not callable(network):
         example = "nn.Sequential(nn.Flatten(), nn.LazyLinear(64), act(), nn.LazyLinear(outputs))"
         raise ActlabError(
@@ -70,6 +71,7 @@ def checked_optimizer(task: Any, groups: Any) -> Optimizer:
     Raises:
         ActlabError: settings override each other or have no effect.
     """
+    # The optimiser itself rejects invalid values
     try:
         optimizer: Optimizer = task.optimizer(groups)
     except (ValueError, TypeError) as error:
@@ -96,6 +98,7 @@ def fuse(optimizers: Sequence[Optimizer], device: torch.device) -> None:
     Optimisers whose arguments state a form are left as they are. Call this after a checkpoint is
     restored, because its groups have the form of the device on which it was written.
     """
+    # With None, torch selects the form
     fused = True if device.type == "cuda" else None
     for optimizer in optimizers:
         if type(optimizer) not in _FUSED:
@@ -136,6 +139,7 @@ def decouples(kind: type, settings: Mapping[str, Any]) -> bool:
 
 def _check_decay(optimizer: Optimizer, l2: L2) -> None:
     """Reject an optimiser that cannot decay weights as ``l2`` asks for, or does so already."""
+    # The optimiser itself applies the decay
     kind: Any = type(optimizer)
     name = kind.__name__
     defaults = optimizer.defaults
@@ -144,6 +148,8 @@ def _check_decay(optimizer: Optimizer, l2: L2) -> None:
             f"model.l2: expected an optimizer with 'weight_decay', got {name}. Remove model.l2, or "
             "use another optimizer."
         )
+
+    # Decoupled decay is λ itself, never 2λ
     if decouples(kind, defaults) and not l2.half:
         raise ActlabError(
             f"model.l2.half: expected true for {name}, which decouples weight decay from the "
@@ -174,6 +180,7 @@ def total(task: pl.LightningModule, by: By) -> int:
         number = trainer.estimated_stepping_batches
         limit = "trainer.max_steps or trainer.max_epochs"
 
+    # Unlimited, or a length that cannot be estimated
     if number is None or not 0 <= number < math.inf:
         raise ActlabError(
             f"a schedule by shares of the training requires a number of {by}s. Set {limit}, or use "
@@ -228,6 +235,7 @@ def scheduled(task: Any, optimizer: Optimizer) -> Any:
 
 
 def _monitor(scheduler: Any, task: Any) -> str:
+    # Lightning's class has a monitor, torch's class has none
     monitor = getattr(scheduler, "monitor", None)
     if monitor is None:
         raise ActlabError(
@@ -235,11 +243,15 @@ def _monitor(scheduler: Any, task: Any) -> str:
             "torch.optim.lr_scheduler.ReduceLROnPlateau. Use "
             "pytorch_lightning.cli.ReduceLROnPlateau, and set its monitor, such as val/loss."
         )
+
+    # Test data must not influence the training
     if monitor.startswith("test/"):
         raise ActlabError(
             "model.scheduler.monitor: expected a metric of validation, such as val/loss, got "
             f"{monitor!r}"
         )
+
+    # Metrics of validation exist once per epoch
     if task.scheduler_interval == "step":
         raise ActlabError(
             "model.scheduler_interval: expected epoch for ReduceLROnPlateau, got step. Remove the "
@@ -347,6 +359,7 @@ def recorded(
     """
     least = torch.get_default_dtype()
 
+    # Integers and wide floats stay as they are
     def raised(tensor: Tensor) -> Tensor:
         is_low = tensor.is_floating_point() and tensor.dtype.itemsize < least.itemsize
         return tensor.to(least) if is_low else tensor

@@ -78,6 +78,7 @@ class CompleteCheckpoint(Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule
     ) -> None:
         """Compare the restored optimisers and schedulers with the ones that were built."""
+        # Training from scratch has nothing to compare
         checkpoint = self._checkpoint
         self._checkpoint = None
         if checkpoint is None or not trainer.global_step:

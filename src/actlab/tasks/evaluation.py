@@ -99,6 +99,7 @@ class Evaluation(pl.LightningModule, ABC):
     def _evaluate(
         self, split: str, batch: Batch, batch_idx: int = 0, dataloader_idx: int = 0
     ) -> None:
+        # Metrics are named by split, not by loader
         if dataloader_idx:
             raise ActlabError(
                 f"{split} data: expected one data loader, got several. Evaluate them one by one, "
@@ -125,6 +126,7 @@ class Evaluation(pl.LightningModule, ABC):
                 if groups is not None or name not in SHARES:
                     self._samples.add(f"{split}/{name}", quantity, inputs, self.stacked)
 
+        # Add the batch to the means of the epoch
         self._record(
             {
                 f"{split}/{name}": self._mean(values)
@@ -212,6 +214,7 @@ class Evaluation(pl.LightningModule, ABC):
 
     def _epoch_means(self, split: str, names: Sequence[str]) -> dict[str, Tensor]:
         """Return the means over samples and devices since the last call, by ``{split}/{name}``."""
+        # Add up sums and weights over devices, then divide
         over_devices: Any = partial(self.trainer.strategy.reduce, reduce_op="sum")
         means = {}
         for name in names:
@@ -228,6 +231,7 @@ class Evaluation(pl.LightningModule, ABC):
                 continue
 
             means[f"{split}/{name}"] = total / weight
+            # The weight of the error counts its samples
             if name == "error" and split != "train":
                 self.scored[split] = int(weight.max())
         return means
@@ -236,6 +240,8 @@ class Evaluation(pl.LightningModule, ABC):
         """Return the metrics of torchmetrics that are numbers; store the others as `matrices`."""
         if not self.members[0].metrics:
             return {}
+
+        # Taking the results also resets the metrics
         member_results = [
             member.metrics.take(split, self.device) for member in self.members
         ]
@@ -251,6 +257,7 @@ class Evaluation(pl.LightningModule, ABC):
             else:
                 tables[f"{split}/{name}"] = results
 
+        # The sanity check has no results to store
         if not self.trainer.sanity_checking:
             self._store_matrices(
                 {name: as_plain(results) for name, results in tables.items()}

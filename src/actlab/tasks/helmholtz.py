@@ -153,6 +153,7 @@ class HelmholtzTask(Task):
         self, network: Callable[..., Tensor], batch: Batch
     ) -> dict[str, Quantity]:
         """Return the loss of points inside and on the sides; in evaluations also squared errors."""
+        # A training batch has points inside and on the sides
         if len(batch) == 2:
             inside, sides = batch
             return {"loss": self._loss(network, inside, sides)}
@@ -162,6 +163,7 @@ class HelmholtzTask(Task):
         u, _ = self.exact_solution(points)
         error = matching(network(points), u) - u
 
+        # The Laplacian is expensive, so the loss uses fewer points
         loss_points = points[..., ::EACH, :]
         loss = self._loss(network, loss_points, on_sides(loss_points))
         return {

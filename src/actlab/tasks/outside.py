@@ -87,6 +87,7 @@ class StateOutside(Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule
     ) -> None:
         """Restore the generators, before the batches of an epoch are drawn; name what differs."""
+        # Compare once, and only if training resumes
         if self._loaded is None:
             return
         saved = self._loaded

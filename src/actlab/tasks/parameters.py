@@ -104,6 +104,7 @@ def curves_of(task: Any, r: int, name: str) -> dict[str, dict[str, list[float]]]
     if not _has_learnt(task):
         return curves
 
+    # Skip layers without learnt parameters or without a curve
     for layer, activation in enumerate(task.layers_of(r), 1):
         channels = _channels(activation) if learnt(activation) else None
         if channels is None:
@@ -115,6 +116,7 @@ def curves_of(task: Any, r: int, name: str) -> dict[str, dict[str, list[float]]]
         if not torch.equal(low, high):
             statistics += [low, high]
 
+        # One x for all layers, then f(x) by layer
         for end, values in zip(ENDS, statistics, strict=False):
             curve = curves.setdefault(f"{name}{end}", {"x": _plain(_X)})
             curve[str(layer)] = _plain(values)

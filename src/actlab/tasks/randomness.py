@@ -80,6 +80,7 @@ def drawing(module: nn.Module) -> Iterator[nn.Module]:
     yielded modules are not. A scripted module accepts no hooks, so the module that holds it is
     yielded. See `draws_from_torch`.
     """
+    # A shared module is visited once
     waiting = [module]
     seen: set[int] = set()
     while waiting:

@@ -176,6 +176,7 @@ class Replay:
             # A value that changes at each update leaves all updates to Python.
             return None
 
+        # Replay only a program without a due comparison
         if self._program is not None and self.checked:
             self.replayed += 1
             return self._program(batch)
@@ -209,6 +210,7 @@ class Replay:
         buffers_after = [buffer.clone() for buffer in module.buffers()]
         expected = tree_leaves((outputs, buffers_after))
 
+        # Buffers, such as running means, are results too
         def distances(update: Gradients) -> list[float]:
             _again(module, buffers)
             leaves = tree_leaves((update(batch), [*module.buffers()]))
@@ -237,6 +239,7 @@ class Replay:
 
     def _try(self, module: Any, distances: Callable[[], list[float]]) -> None:
         """Make the update from Python again: as it is, with other numbers of updates and epochs."""
+        # Two equal updates show the noise of the device
         is_captured = PROGRAMS[module.device.type] is Captured
         with _without_waiting() if is_captured else nullcontext():
             self._noise = distances()
@@ -254,6 +257,8 @@ class Replay:
 
         if is_read(*updates_of(module.trainer)):
             self.reject("the loss depends on the number of the update")
+
+        # If true, each epoch requires a program of its own
         self._reads_epoch = is_read(module.trainer.fit_loop.epoch_progress)
         if self._reads_epoch:
             self._of_block["the epoch"] = self._frozen["the epoch"] = [

@@ -71,6 +71,7 @@ def restored(
             f"the checkpoint's weights do not fit the network: {one_line(error)}"
         ) from error
 
+    # The task follows its weights, which `map_location` has moved
     for tensor in weights.values():
         if isinstance(tensor, Tensor):
             return task.to(tensor.device)
@@ -110,6 +111,7 @@ def _rebuilt(
 
     The user's code contains ``kind`` and ``arguments``, so they need no ``trust``.
     """
+    # Without a record, only the caller knows the arguments
     if config is None:
         raise ActlabError(
             "the checkpoint has no config of the trained task (an older version of actlab, or "

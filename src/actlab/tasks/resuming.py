@@ -24,6 +24,8 @@ def record(trainer: pl.Trainer, means: Means, checkpoint: dict[str, Any]) -> Non
     """Add the state of an unfinished epoch to a checkpoint; do nothing at the end of an epoch."""
     if not _is_within(checkpoint):
         return
+
+    # Lightning's counts of trained and validated batches
     loops = checkpoint["loops"]["fit_loop"]
     batches = loops["epoch_loop.batch_progress"]
     validation = loops["epoch_loop.val_loop.batch_progress"]
@@ -94,6 +96,7 @@ def restore(
             "checkpoint of ModelCheckpoint with save_on_train_epoch_end: true."
         )
 
+    # Each device continues its own means
     means.sums = dict(state["means"][trainer.global_rank])
     rank_zero_info(
         f"training resumes within an epoch, after {batches} batches: own metrics logged with "

@@ -30,6 +30,8 @@ class SampleSums:
         """Add a batch of inputs ``(B, *)``; values that are not ``([R,] B, *)`` have no samples."""
         if not isinstance(inputs, Tensor):
             return
+
+        # The axes are runs, then samples
         axes = 2 if runs else 1
         shape = quantity.values.shape[:axes]
         if len(shape) < axes or shape[-1:] != inputs.shape[:1]:

@@ -118,6 +118,7 @@ class Training(Evaluation):
                 TRIED, self.trainer.num_sanity_val_steps
             )
 
+        # Lightning averages accumulated batches without their sizes
         if task.ragged and accumulated > 1:
             raise ActlabError(
                 f"trainer.accumulate_grad_batches: expected 1 for {type(task).__name__}, whose "
@@ -186,6 +187,7 @@ class Training(Evaluation):
     def begin_update(self, batch: Batch, batch_idx: int) -> None:
         """Move the random numbers and the schedules to the update of a batch."""
         self.stream.steps = True
+        # Random numbers depend on epoch, batch and device
         position = [self.current_epoch, batch_idx]
         rank = self.global_rank
 
@@ -201,11 +203,13 @@ class Training(Evaluation):
                 position.append(rank)
 
         self.stream.move(*position, slice_=rank, part=part)
+        # Schedules follow epochs and updates
         if self.moving:
             self.moving.move(self.current_epoch, self.global_step)
 
     def measured_update(self, batch: Batch) -> tuple[Tensor, Measured]:
         """Return the loss of an update, and the means of its batch with their sums of weights."""
+        # The clean pass evaluates the batch before the update
         measured: Measured = {}
         if self._has_clean_pass:
             measured["train/clean_loss"] = self._clean_loss(batch)
