@@ -22,12 +22,14 @@ TASKS = {
     "text, gated": ("text", "gpt_gates", "test/loss@last", "gated", False),
     "equation": ("equation", "pinn_helmholtz", "test/relative_error@last", None, False),
     "picture": ("picture", "inr_image", "test/psnr@last", None, True),
+    "classifier": ("classifier", "scoreboard/mnist", "test/error@last", None, False),
 }
 HEAD = """# GELU against itself on another processor
 
 `python results/scoreboard/processors.py` computes this page; a test compares the two. It compares
-the scoreboard's runs of an AMD EPYC with runs of equal settings and seeds on an Intel Xeon, with
-torch 2.13.0 and one thread. At first, only the last digits of float32 sums differ.
+the scoreboard's runs with runs of equal settings and seeds on another processor, with torch 2.13.0
+and one thread. One processor is an AMD EPYC, the other an Intel Xeon. At first, only the last digits
+of float32 sums differ.
 
 - *ratio*: the ratio that the scoreboard would show for GELU under another name, with its 95 %
   interval.

@@ -7,7 +7,8 @@ first data set of each task, the first fresh seed is trained at the submitted se
 without data in FOLDER are left out and named. The exit status is 1 if a value differs.
 
 Two processors give different values for one seed (processors.md). The tolerance is five standard
-deviations of this difference on the equation, and 1 % on other tasks, where it is below 0.1 %. For
+deviations of this difference on the equation and the classifier of MNIST. It is 1 % on other tasks,
+where the difference is below 0.1 %. For
 letter, magic and the tweets, the kernels of torch with and without AVX2 were compared instead, with
 five seeds of GELU and sine: all errors were equal.
 """
@@ -33,7 +34,7 @@ from actlab.storage.resources import resource
 from actlab.studies.plan import BLOCK
 from actlab.studies.study_folder import StudyFolder
 
-TOLERANCES = {"equation": 0.1}  # relative, by task
+TOLERANCES = {"equation": 0.1, "classifier": 0.3}  # relative, by task
 TOLERANCE = 0.01  # on other tasks
 
 

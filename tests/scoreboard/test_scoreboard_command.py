@@ -1,6 +1,7 @@
 """A user's activation on the scoreboard, by one command."""
 
 import copy
+import csv
 import hashlib
 import json
 import re
@@ -217,6 +218,32 @@ def test_a_submission_is_compared_with_one_repeated_seed(
     (folder / "picture/first/table.json").write_text(json.dumps(table))
     assert rerun.main(kept, ["again"]) == 1
     assert "again: picture, seed 5: expected " in capsys.readouterr().out
+
+
+def test_a_repeated_value_may_differ_as_on_another_processor(tmp_path):
+    """GELU's values on MNIST on two processors, and a value that no processor gives."""
+    rerun = program_of("scoreboard/rerun")
+    folder = resource("results/scoreboard")
+    table = json.loads((folder / "mnist/table.json").read_text())
+    table["rows"] = [row for row in table["rows"] if row["point"]["model.activation"] == "gelu"]
+    values = table["rows"][0]["columns"][0]["values"]
+
+    def as_read():
+        (tmp_path / "table.json").write_text(json.dumps(table))
+        return study_table.read(tmp_path / "table.json")
+
+    # On another processor
+    submitted = as_read()
+    rows = csv.DictReader((folder / "processors/classifier/values.csv").read_text().splitlines())
+    values |= {row["seed"]: float(row["test/error@last"]) for row in rows}
+    repeated = as_read()
+    assert repeated != submitted
+    assert rerun.differences("classifier", submitted, repeated) == []
+
+    # A third less
+    values["5"] *= 2 / 3
+    (line,) = rerun.differences("classifier", submitted, as_read())
+    assert line.startswith("classifier, seed 5: expected 0.0244")
 
 
 def test_the_estimate_does_not_grow_with_other_programs(kept, small, tmp_path, monkeypatch):
