@@ -50,6 +50,7 @@ def choice(values: Array, mode: str) -> Choice:
         values: of the selection metric, ``[settings, seeds]``, infinite where a run diverged.
         mode: ``min`` or ``max``.
     """
+    # Lower is better from here on
     losses = values
     if mode == "max":
         losses = -values

@@ -366,6 +366,7 @@ def primary(study: Study, planned: list[Column]) -> Column | None:
     Raises:
         ActlabError: if the stated column is not a ranked column of the table.
     """
+    # Only ranked columns can answer the question
     ranked = [column for column in planned if column.ranked]
     if not study.primary:
         return ranked[0] if ranked else None
@@ -378,6 +379,7 @@ def primary(study: Study, planned: list[Column]) -> Column | None:
                 break
             return column
 
+    # The stated column is missing or not ranked
     remedy = "Set 'primary' to the metric, at and condition of a ranked column."
     raise unknown(
         "primary column", stated.key, [column.key for column in ranked], remedy
@@ -412,11 +414,13 @@ def column(entry: Mapping[str, Any], study: Study) -> Column:
     Raises:
         ActlabError: if the margin is invalid, or if a learnt parameter is ranked.
     """
+    # On the log scale a margin is a ratio
     metric = entry["metric"]
     margin, relative = _margin(
         entry.get("margin"), metric, is_ratio=entry.get("scale") == "log"
     )
 
+    # Absent entries leave the defaults of `Column`
     optional = ("percent", "condition", "ranked", "chance", "samples", "scale")
     stated = {key: entry[key] for key in optional if entry.get(key) is not None}
     column = Column(

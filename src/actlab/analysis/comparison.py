@@ -88,6 +88,7 @@ def _without_sentences(results: Results) -> StudyTable:
         if "hardware" in result:
             hardware[result["hardware"]] = None
 
+    # The verdicts follow from this table later
     return StudyTable(
         study=study.name,
         title=study.title,
@@ -208,6 +209,7 @@ def _row(
         elif run.id in results.results:
             finished += 1
 
+    # Edges and settings of an earlier stage take precedence
     return Row(
         point=group.point,
         chosen=tuned,
@@ -353,6 +355,7 @@ def _compared(column: Column, cell: Cell, reference: Cell, biased: bool) -> Cell
         differences = [a - b for a, b in zip(values, other_values, strict=True)]
         p_equivalent = equivalent(differences, margin)
 
+    # Decide without a correction, which needs the whole family
     compared = replace(
         cell,
         biased=biased,
@@ -414,7 +417,10 @@ def _is_biased(study: Study, column: Column, tried: int) -> bool:
 
 def _corrected(rows: Sequence[Row], looks: int) -> tuple[Row, ...]:
     """Return the rows with p-values corrected within each family, and for earlier looks."""
+    # Corrected cells by id; cells without a family have none
     corrected: dict[int, Cell] = {}
+
+    # Collect the cells of each family
     for family in FAMILIES:
         cells = []
         for row in rows:
@@ -475,6 +481,7 @@ def too_few_seeds(results: Results) -> str:
     Args:
         results: the study; its runs need no values.
     """
+    # Smoke runs have no verdicts, so any number is enough
     study = results.study
     if study.smoke:
         return ""

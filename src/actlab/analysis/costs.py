@@ -45,6 +45,8 @@ def relative(
     """Return a cost, with its ratios to the cost of the reference."""
     if reference is None:
         return cost
+
+    # Ratios above 1 mean slower, or more memory
     ratios: dict[str, Any] = {
         "relative_to_reference": cost["seconds_per_update"]
         / reference["seconds_per_update"],

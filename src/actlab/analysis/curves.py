@@ -140,9 +140,12 @@ def over_conditions(
         key: the key of the x axis.
         fixed: values of tuned keys, in place of the selected ones.
     """
+    # There may be no runs, or no conditions
     drawn = setting(results, group, fixed)
     if not drawn or column.metric not in results.metrics.conditions:
         return None
+
+    # One column for each number on the x axis
     conditions = along(results.metrics.conditions[column.metric], key, column.condition)
     columns = [
         replace(column, condition=condition) for condition in conditions.values()
@@ -208,6 +211,7 @@ def along(conditions: Iterable[str], key: str, fixed: str = "") -> dict[float, s
     if condition_by_number:
         return dict(sorted(condition_by_number.items()))
 
+    # No condition has exactly the fixed parts
     allowed.discard("")
     remedy = "Choose one by 'condition'." if allowed else "Leave 'condition' out."
     raise unknown(f"condition next to {key}", fixed, allowed, remedy)

@@ -98,6 +98,7 @@ class Flips:
             shift: the mean difference under the null hypothesis.
             side: ``above`` tests only for a larger mean, ``below`` only for a smaller mean.
         """
+        # Shift the sums of all patterns; rounding errors count as ties
         shift /= self.scale
         flipped = self.flipped - shift * self.sizes
         tie = FLOATS * self.n * max(1.0, abs(shift))
@@ -207,6 +208,7 @@ def paired_difference(
         b: values of the reference, in the same order of seeds.
         test: whether to compute the p-value and the interval.
     """
+    # Find the pairs in which both runs are finite
     d = paired_differences(a, b)
     pairs = np.array([a, b], float)
     finite = np.isfinite(pairs).all(0)
@@ -279,6 +281,7 @@ def better(
         mode: ``min`` or ``max`` is good.
         test: whether to compute the p-value and the interval.
     """
+    # Compare all pooled values pairwise; lower is better here
     n, m = len(a), len(b)
     direction = -1 if mode == "max" else 1
     pooled = np.array([*a, *b], float) * direction

@@ -82,6 +82,7 @@ def seen(folder: StudyFolder) -> tuple[int, str]:
 
 def _number_before(looks: list[Look], folder: StudyFolder) -> int:
     """Return how many looks precede a look at the study as it is now."""
+    # Only looks at the same question count
     study = folder.study
     look = _look_at(study)
     looks = [
@@ -121,6 +122,7 @@ def _has_left_out(folder: StudyFolder) -> bool:
 
     Runs that selected settings do not count.
     """
+    # Collect the seeds of the comparison and of all stages
     study = folder.study
     used = {*study.seeds, *study.chosen_on}
     for stage in study.stages:

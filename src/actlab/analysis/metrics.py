@@ -86,6 +86,7 @@ class Metrics:
                 )
             return
 
+        # Nothing is recorded yet, so check the declared names
         if not self.conditions:
             self._check_declared(metric, condition)
             return

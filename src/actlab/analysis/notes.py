@@ -121,6 +121,7 @@ def _measured(table: StudyTable) -> list[Mapping[str, Any]]:
 
 def _spread(table: StudyTable) -> str:
     """Return the relative time that differs most between parts of the rounds."""
+    # Find the row with the widest range of ratios
     widest, text = 0.0, ""
     for row in table.rows:
         parts = (row.cost or {}).get("relative_in_parts", ())
@@ -300,6 +301,7 @@ def _bracket_meanings(cells: Sequence[Cell]) -> list[str]:
 
 def _tests(table: StudyTable, cells: Sequence[Cell]) -> str:
     """Return how the cells of families were tested."""
+    # Without families nothing is tested
     tested = [cell for cell in cells if cell.family]
     if not tested:
         return ""

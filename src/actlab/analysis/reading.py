@@ -45,6 +45,7 @@ def read(
     A damaged run is left out, and measurements of a probe that the study defines differently now.
     Each has a line with the remedy.
     """
+    # Digests of what the probes measure now, by probe
     study = folder.study
     requests = probe_files.requests_of(study.probes, study.keep)
     recorded: dict[str, Recorded] = {}

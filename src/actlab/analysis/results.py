@@ -188,6 +188,7 @@ class Results:
         if not damaged:
             return self
 
+        # Remove the damaged runs, and report them
         lines = (*self.damaged, *damaged.values())
         results = {
             run: result for run, result in self.results.items() if run not in damaged
@@ -307,6 +308,7 @@ def load(folder: StudyFolder) -> Results:
         if metric in loaded.metrics.conditions:
             raise metrics.no_direction(metric)
 
+    # Summaries lack values at other epochs
     if any(column.at not in SUMMED for column in loaded.planned):
         return loaded.with_rows()
     return loaded

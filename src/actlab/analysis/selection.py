@@ -39,6 +39,7 @@ def scores(results: Results, settings: Iterable[Setting]) -> list[float]:
 
 def selected_setting(results: Results, group: Group) -> Setting | None:
     """Return the setting with the best median of the selection metric; None if no run ended."""
+    # Collect the settings with a run that has ended
     begun = []
     for setting in group.settings:
         if any(run.id in results.results for run in setting.runs):
@@ -50,6 +51,7 @@ def selected_setting(results: Results, group: Group) -> Setting | None:
     if len(group.settings) == 1:
         return begun[0]
 
+    # The first of equally good settings is selected
     values = np.array(scores(results, begun))
     if results.study.select.mode == "max":
         return begun[int(values.argmax())]

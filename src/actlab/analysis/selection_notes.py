@@ -49,6 +49,7 @@ def _choice(table: StudyTable, results: Results) -> str:
                 " One seed chose: whether another would choose the same cannot be said."
             )
 
+        # Share of resamples that select the same setting, in percent
         seeds = seeds or choice.seeds
         share = 100 * choice.again
         shares.append(share)
@@ -97,6 +98,7 @@ def edge_text(table: StudyTable) -> str:
     if not has_edges:
         return ""
 
+    # Explain the mark in the table
     text = (
         "(edge): the chosen value is the lowest or highest that was tried, or within 2 % of the "
         "end of a search range; a better one may lie beyond it."

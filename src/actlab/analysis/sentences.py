@@ -151,6 +151,8 @@ def _sentence(case: Case) -> str:
     """Return the verdict with its evidence."""
     cell, reference = case.cell, case.reference
     quantity = quantity_text(cell)
+
+    # A share holds for this test set only
     if cell.samples:
         quantity += " on this test set"
     pairs = plural(cell.pairs, "pair")
@@ -182,6 +184,7 @@ def _sentence(case: Case) -> str:
 
 def _effect(case: Case, quantity: str) -> str:
     """Return by how much an activation is better or worse."""
+    # Failed runs leave no size of the effect
     cell, reference = case.cell, case.reference
     mean = cell.paired.mean
     if any(cell.failures) or mean is None:
@@ -271,6 +274,7 @@ def _few_pairs(case: Case) -> str:
 
 def _disagreement(cell: Cell) -> str:
     """Return a note if mean and probability, or an interval and its test, do not agree."""
+    # Only a tested probability can disagree
     paired, superiority = cell.paired, cell.better or Superiority()
     probability, p = superiority.probability, superiority.p
     if probability is None or p is None:

@@ -80,6 +80,7 @@ def verdicts(table: StudyTable) -> list[Comparison]:
     if table.smoke:
         return []
 
+    # Cases of the same row follow each other
     all_cases = cases(table)
     comparisons = []
     for number, case in enumerate(all_cases):
@@ -148,6 +149,8 @@ def needs(table: StudyTable, size: float) -> list[str]:
     texts = []
     for case in cases(table):
         cell = case.cell
+
+        # Without a spread no number can be computed
         spread = cell.paired.sd
         if not spread:
             continue
@@ -283,9 +286,12 @@ def unfinished_text(results: Results, unfinished: Sequence[Case]) -> str:
         f"No verdict yet against {reference} on {plural(len(unfinished), 'comparison')}: a "
         "comparison is judged when all planned runs of both sides have ended"
     )
+
+    # Without failures the remaining runs only have to end
     if not results.failures:
         return f"{text}."
 
+    # Failed runs need a remedy
     names = few(list(results.failures))
     text += f", and {names} failed. Repair what failed and repeat the command"
 
@@ -305,6 +311,8 @@ def _lacking(lacking: Sequence[Case], seeds: int | None, more_seeds: str) -> str
         more_seeds: the words that set a number of seeds, with ``{}`` in its place; may be empty.
     """
     case = lacking[0]
+
+    # The comparisons may have unequal numbers of pairs
     numbers = sorted({case.cell.pairs for case in lacking})
     pairs = f"{numbers[0]} to {numbers[-1]} pairs"
     if len(numbers) == 1:

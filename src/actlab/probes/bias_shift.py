@@ -126,6 +126,7 @@ def layers_of(
         calls.append((inputs[0], output))
         return output.clone()  # a copy, because an activation may overwrite it
 
+    # Activations may contain linear layers of their own
     inside_activations = tuple(f"{name}." for name in task.sites)
     for name, module in network.named_modules():
         if isinstance(module, nn.Linear) and not name.startswith(inside_activations):
@@ -152,6 +153,7 @@ def layers_of(
         outputs = [hidden[number][1] for number in numbers]
         weights, observed = over_labels(logits.log_softmax(-1), labels, outputs)
 
+    # Separate the layers from the graph
     layers = {}
     for number, weight, delta in zip(numbers, weights, observed, strict=True):
         a = hidden[number][0].detach()
@@ -196,6 +198,7 @@ def over_labels(
     Returns:
         E(δ²) and δ, each as ``(B, U)`` for each layer.
     """
+    # Sums over all labels, (B, U) for each layer
     weights = [torch.zeros_like(output) for output in outputs]
     observed = [torch.zeros_like(output) for output in outputs]
     if not outputs:

@@ -74,6 +74,7 @@ class LayerGradients(EachRun):
 
 def statistics(layer: Layer) -> dict[str, float]:
     """Return the metrics of a layer by name; see `LayerGradients`."""
+    # Incoming activations (B, I), and their means over samples
     a = layer.a
     samples = len(a)
     mean = a.mean(0)
@@ -145,6 +146,7 @@ class NetInputs(EachRun):
             shape_distance = kolmogorov(standardised).nanquantile(0.5)
             layer_distance = kolmogorov(z.reshape(-1, 1))[0]
 
+            # The first two are medians over units
             condition = f"layer={number}"
             metrics["distance_of_units", condition] = float(distance)
             metrics["distance_of_shapes", condition] = float(shape_distance)
@@ -252,7 +254,10 @@ class BlockGradients(EachRun):
         self.samples = samples
 
     def _measure(self, task: Task, data: Any, device: torch.device) -> Metrics:
+        # A single batch of all samples
         (batch,) = first_batches(data, self.samples, device, self.samples)
+
+        # Copy the network, because the hooks stay
         network = copy.deepcopy(task.network).train()
         blocks = getattr(network, "blocks", None)
         if not blocks:
@@ -265,6 +270,7 @@ class BlockGradients(EachRun):
 
         def record(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
             x = inputs[0]
+            # The first block's input may not require gradients
             if not x.requires_grad:
                 x.requires_grad_()
             block_inputs.append(x)
@@ -277,6 +283,7 @@ class BlockGradients(EachRun):
             loss = task.measure(network, batch)["loss"].mean()
             gradients = torch.autograd.grad(loss.sum(), block_inputs)
 
+        # Norms over the whole batch, numbered from 1
         lengths = [float(wide(gradient).norm()) for gradient in gradients]
         metrics = {
             ("gradient", f"block={n}"): length for n, length in enumerate(lengths, 1)
@@ -299,12 +306,14 @@ def _observed(task: Task, batch: Batch) -> tuple[list[Tensor], list[Tensor]]:
     ) -> None:
         outputs.append(output.clone())
 
+    # The hooks last for one forward pass
     with ExitStack() as hooks:
         for site in task.sites.values():
             hooks.enter_context(site.register_forward_pre_hook(record_input))
             hooks.enter_context(site.register_forward_hook(record_output))
         task.observe(batch)
 
+    # Net inputs of images and sequences have more dimensions
     for z in inputs:
         if z.dim() != 2:
             raise ActlabError(

@@ -137,6 +137,7 @@ class InputNoise:
 
     def __call__(self, subject: Subject, data: Any) -> Iterator[Measured]:
         """Yield every metric at every strength, with the condition ``noise=a``."""
+        # Number the samples through all batches
         means = {a: Means() for a in self.strengths}
         start = 0
         for batch in getattr(data, f"{self.split}_dataloader")():
@@ -158,6 +159,7 @@ class InputNoise:
                 noisy = x + a * noise.to(x.dtype)
                 _add(means[a], subject.measured((noisy, *targets), shared=True))
 
+        # All members report the same metrics
         for a in self.strengths:
             reported = subject.members[0].reported(means[a].take_all())
             for name, values in reported.items():

@@ -170,6 +170,7 @@ def _select(previous: StudyFolder, stored: Chosen) -> tuple[Chosen, Mapping[str,
 
     Both are empty while a run of a group without a stored entry is missing.
     """
+    # Groups without a valid entry need a selection
     entries = _valid_entries(previous, stored)
     new_groups = []
     for group in previous.groups:
@@ -211,6 +212,7 @@ def _valid_entries(previous: StudyFolder, stored: Chosen) -> Chosen:
     Raises:
         DamagedError: if another rule has selected an entry.
     """
+    # Entries have to follow the rule of the study
     rule = previous.study.select
     entries = {}
     for group in previous.groups:
@@ -252,6 +254,7 @@ def _entry_of(group: Group, loaded: Results) -> Selected:
     if _all_trials_diverged(group, loaded) or selection.missing_at(loaded, group) > 0:
         seeds = []
 
+    # The rule and the runs later show whether the entry is valid
     return {
         "point": dict(group.point),
         "chosen": dict(setting.tuned),
@@ -297,9 +300,12 @@ def designed(folder: StudyFolder) -> Results:
     Until its stage has opened, each group has its first setting, and verdicts seen earlier are not
     counted. After a search they are counted by `Study.question`, which follows from the selection.
     """
+    # Store nothing, because the design is only read
     ready = opened(folder, store=False)
     study = ready.folder.study
     stages = study.stages
+
+    # If all stages have opened, the last one compares
     if len(ready.stages) >= len(stages):
         return Results(ready.stages[-1], {}, {})
 
@@ -393,12 +399,15 @@ def _later_study(
         else:
             without_values.append(compared.in_words(study.compare))
 
+    # Name the comparisons without values
     notes = list(grid.notes)
     if without_values:
         notes.append(
             f"Without values: {'; '.join(without_values)}. Runs that select settings failed or all "
             "diverged; the comparisons stay planned, and Holm's correction counts them."
         )
+
+    # State how the settings were selected
     return replace(
         grid,
         blocks=tuple(blocks),
