@@ -296,7 +296,8 @@ def _positions(ratios: Sequence[Ratio | None]) -> list[dict[str, float]]:
 
 def _points(curve: Curve) -> str:
     """Return the points of a curve for an SVG, whose y axis points down."""
-    return " ".join(f"{x:.1f},{-y:.2f}" for x, y in curve)
+    # Without negative zeros, whose sign depends on the processor
+    return " ".join(f"{x:z.1f},{-y:z.2f}" for x, y in curve)
 
 
 def _list_items(markdown: str) -> list[list[tuple[bool, str]]]:
