@@ -29,7 +29,7 @@ HEAD = """# GELU against itself on another processor
 `python results/scoreboard/processors.py` computes this page; a test compares the two. It compares
 the scoreboard's runs with runs of equal settings and seeds on another processor, with torch 2.13.0
 and one thread. One processor is an AMD EPYC, the other an Intel Xeon. At first, only the last
-digits of float32 sums differ.
+digits of float32 sums differ. The runs of the classifier differ in the version of actlab, too.
 
 - *ratio*: the ratio that the scoreboard would show for GELU under another name, with its 95 %
   interval.

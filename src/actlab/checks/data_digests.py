@@ -18,8 +18,8 @@ def digest_of(config: Mapping[str, Any]) -> str:
     """Return the SHA-256 digest of the decoded data of a config.
 
     It covers the pixels of a picture, row by row, or the images or features and the labels of all
-    splits; the features of a word are those of its window. Another lossless format of the same data
-    has the same digest.
+    splits. A word of a tweet has the features of its window. Another lossless format of the same
+    data has the same digest.
     """
     # Gather the tensors in a fixed order
     data = experiments.data_of(config)
