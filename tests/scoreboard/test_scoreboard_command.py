@@ -271,6 +271,30 @@ def test_mistakes_are_one_line(small, cli, words, message):
     assert message in outcome.err
 
 
+@pytest.mark.usefixtures("undrawn")
+def test_its_page_and_the_page_of_all_studies_do_not_replace_each_other(succeed, cli, tmp_path):
+    # The scoreboard leaves the page of all studies as it is
+    page = tmp_path / "index.html"
+    page.write_text("all studies")
+    outcome = cli("scoreboard", "--runs-dir", tmp_path)
+    assert outcome.code == 2
+    message = "--runs-dir: expected a folder without the index.html of `actlab report`"
+    assert message in outcome.err
+    assert page.read_text() == "all studies"
+
+    # The page of all studies leaves the scoreboard as it is
+    page.unlink()
+    succeed("scoreboard", "--runs-dir", tmp_path)
+    written = page.read_text()
+    outcome = cli("report", "--runs-dir", tmp_path)
+    assert outcome.code == 2
+    assert "--runs-dir: expected a folder without the index.html of a scoreboard" in outcome.err
+    assert page.read_text() == written
+
+    # The scoreboard writes its own page again
+    succeed("scoreboard", "--runs-dir", tmp_path)
+
+
 def test_another_text_than_the_stated_one_is_rejected(kept, small, state, cli):
     small["tasks"]["picture"]["data"]["first"]["sha256"] = "0" * 64
     state(small)

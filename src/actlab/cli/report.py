@@ -10,7 +10,13 @@ from actlab.analysis import study_table
 from actlab.cli.parser import Parser
 from actlab.cli.study_options import add_folder_option
 from actlab.errors import ActlabError
-from actlab.scoreboard import studies_latex, studies_overview, studies_page, tables
+from actlab.scoreboard import (
+    html_page,
+    studies_latex,
+    studies_overview,
+    studies_page,
+    tables,
+)
 
 
 def main(argv: Sequence[str]) -> None:
@@ -20,6 +26,13 @@ def main(argv: Sequence[str]) -> None:
     if args.title and not args.latex:
         raise ActlabError(
             "--title requires --latex, because it is the title of the LaTeX table. Add --latex."
+        )
+
+    # The page of a scoreboard has the same name
+    if html_page.is_in(args.runs_dir) and not args.latex:
+        raise ActlabError(
+            f"--runs-dir: expected a folder without the {html_page.NAME} of a scoreboard, got "
+            f"{str(args.runs_dir)!r}. Use another folder, or add --latex."
         )
 
     # Read the tables
@@ -58,7 +71,6 @@ def parser() -> Parser:
         "the same reference have an overview, in which each study is a task.",
         examples=[
             "actlab report",
-            "actlab report --runs-dir runs/scoreboard",
             "actlab report --latex --title 'Three activations on two tasks'",
             "actlab report --tasks tasks.yaml",
         ],

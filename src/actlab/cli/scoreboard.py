@@ -20,7 +20,7 @@ from actlab.config.paths import get_dotted
 from actlab.engines.running import Engine, run
 from actlab.engines.workers import Worker
 from actlab.errors import ActlabError
-from actlab.scoreboard import definition, scores, selections, sentences
+from actlab.scoreboard import definition, html_page, scores, selections, sentences
 from actlab.scoreboard.definition import Definition, Task
 from actlab.scoreboard.planning import PlannedTask, named_tasks, planned
 from actlab.scoreboard.scores import Scoreboard
@@ -107,9 +107,13 @@ def main(argv: Sequence[str]) -> int:
             "scoreboard. Use another one."
         )
 
+    # The page of all studies has the same name
+    folder = _folder_of(args.version, args.runs_dir)
+    html_page.check_folder(folder)
+
     # Without an activation nothing is trained
     if not activations:
-        show({}, {}, args.version, args.runs_dir)
+        show({}, {}, args.version, folder)
         return 0
 
     # Plan the studies
@@ -147,11 +151,11 @@ def main(argv: Sequence[str]) -> int:
         if time.monotonic() - start + needed[name] > limit:
             late.append(f"{name} (about {duration(needed[name])})")
             continue
-        folder = StudyFolder(plan.study, args.runs_dir / plan.study.name)
-        failed += run(folder, Engine())
-        tables |= tables_of(plan, folder)
+        runs = StudyFolder(plan.study, args.runs_dir / plan.study.name)
+        failed += run(runs, Engine())
+        tables |= tables_of(plan, runs)
         # Runs of the first data set, which selected the settings
-        selecting[plan.task, plan.data[0]] = folder.path / selections.FILE
+        selecting[plan.task, plan.data[0]] = runs.path / selections.FILE
 
     # Show the results
     if late:
@@ -161,8 +165,13 @@ def main(argv: Sequence[str]) -> int:
     if args.smoke:
         print(*sentences.smoke_lines(tables, args.version), sep="\n")
     elif tables:
-        show(tables, selecting, args.version, args.runs_dir)
+        show(tables, selecting, args.version, folder)
     return 1 if failed else 0
+
+
+def _folder_of(version: int, runs: Path) -> Path:
+    """Return the folder of the files of a version; only those of version 1 are with the runs."""
+    return runs if version == 1 else runs / f"version_{version}"
 
 
 def _estimate(
@@ -266,14 +275,12 @@ def show(
         tables: of the user's runs.
         selecting: files of the user's runs that selected settings, by the data set they used.
         version: of the scoreboard.
-        folder: of version 1; a later one has a folder below it.
+        folder: of the files.
     """
     from actlab.reports import activation_figures
     from actlab.scoreboard import page
 
     scoreboard = scores.load(tables, selecting, version)
-    if version > 1:
-        folder = folder / f"version_{version}"
     print(*sentences.lines(scoreboard), sep="\n")
     curves = activation_figures.sampled(_named(scoreboard, tables))
     print(*page.write(scoreboard, folder, curves), sep="\n")

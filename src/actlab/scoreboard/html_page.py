@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from actlab.analysis.wording import digits
+from actlab.errors import ActlabError
 from actlab.reports import style
 from actlab.reports.pages import rendering
 from actlab.scoreboard.figure import tasks_of
@@ -21,6 +22,7 @@ from actlab.scoreboard.sentences import FAILS, NONE, not_run, statements, verdic
 from actlab.scoreboard.statistic import Ratio
 
 NAME = "index.html"
+TITLE = "Scoreboard of activations"  # in templates/scoreboard.html
 _BOLD = re.compile(r"\*\*(.+?)\*\*")
 
 Curve = Sequence[tuple[float, float]]  # points
@@ -56,6 +58,21 @@ class Cell:
         if self.text == FAILS:
             return "Infinity"
         return str(self.ratio.value) if self.ratio else ""
+
+
+def check_folder(folder: Path) -> None:
+    """Raise an ActlabError if a folder has another ``index.html`` than the scoreboard's."""
+    if (folder / NAME).exists() and not is_in(folder):
+        raise ActlabError(
+            f"--runs-dir: expected a folder without the {NAME} of `actlab report`, got "
+            f"{str(folder)!r}. Use another folder."
+        )
+
+
+def is_in(folder: Path) -> bool:
+    """Return whether the ``index.html`` of a folder is the page of a scoreboard."""
+    page = folder / NAME
+    return page.exists() and f"<title>{TITLE}</title>" in page.read_text("utf-8", "replace")
 
 
 def write(
