@@ -79,7 +79,10 @@ class Task(Part):
 
 
 class Definition(Part):
-    """The contents of one of `FILES`, with the tasks of the version that it ``includes``."""
+    """The contents of one of `FILES`, with the tasks of the version that it ``includes``.
+
+    A task of both versions has the data sets of both.
+    """
 
     version: int
     stated: date | None = None
@@ -134,6 +137,11 @@ def load(version: int = CURRENT) -> Definition:
     if stated.includes is None:
         return stated
 
-    # Its own tasks come after those of the earlier version
-    tasks = load(stated.includes).tasks | stated.tasks
+    # Its own tasks and data sets come after those of the earlier version
+    tasks = dict(load(stated.includes).tasks)
+    for name, task in stated.tasks.items():
+        if name in tasks:
+            data = tasks[name].data | task.data
+            task = task.model_copy(update={"data": data})
+        tasks[name] = task
     return stated.model_copy(update={"tasks": tasks})
