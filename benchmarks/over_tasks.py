@@ -1,13 +1,13 @@
-"""Coverage of the scoreboard's intervals: ``python benchmarks/over_tasks.py``, about four minutes.
+"""Coverage of the scoreboard's intervals: ``python benchmarks/over_tasks.py``, about five minutes.
 
-It simulates scoreboards of the stored design, four tasks with 2, 2, 4 and 2 data sets, and counts
-how often each interval contains what it is about.
+It simulates scoreboards of the stored design, seven tasks with 2, 2, 7, 2, 6, 1 and 2 data sets,
+and counts how often each interval contains what it is about.
 
 - **Over tasks**: the mean over tasks, another task, a data set of it. The effects on data sets
   spread equally in all tasks, or unequally.
 - **The protocol**: seeds select a setting among several, and fresh seeds score it. An interval
   should contain the mean effect over selections by other seeds: on a data set, over the data sets
-  of a task, and over the four tasks. Settings and noise are those of the stored runs that selected.
+  of a task, and over all tasks. Settings and noise are those of the stored runs that selected.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from actlab.storage.resources import resource
 from actlab.studies.reading import load
 
 SCOREBOARDS = 1_000
-DESIGN = (2, 2, 4, 2)  # data sets of each task
+DESIGN = (2, 2, 7, 2, 6, 1, 2)  # data sets of each task
 RUNS = (15, 8)  # on the first data set of a task, and on the others
 NOISE = 0.03  # standard deviation over runs
 # Standard deviations over the data sets of each task
 SPREADS = {
-    "0.02": (0.02, 0.02, 0.02, 0.02),
-    "0.3": (0.3, 0.3, 0.3, 0.3),
-    "0.03, 0.2, 2, 0.05": (0.03, 0.2, 2.0, 0.05),
+    "0.02": (0.02,) * 7,
+    "0.3": (0.3,) * 7,
+    "0.03, 0.2, 2, 0.05, 0.1, 0.05, 0.05": (0.03, 0.2, 2.0, 0.05, 0.1, 0.05, 0.05),
 }
 # What another setting changes on further data, divided by what it changes on the first data set
 FURTHER = (1.0, 2.0)
@@ -51,7 +51,7 @@ def main() -> None:
 
     print("\n| changes on further data | task | first data set | further data | all |")
     print("|---|---|---|---|---|")
-    names = [*definition.load().tasks, "mean over tasks"]
+    names = [*definition.load().with_tables, "mean over tasks"]
     tasks = simulated_tasks(SCOREBOARDS)
     for further in FURTHER:
         for name, shares in zip(names, protocol_coverage(tasks, further), strict=True):
@@ -115,11 +115,11 @@ class Simulated:
 
 
 @dataclass(frozen=True)
-class SimulatedTask:
-    """A task in simulated scoreboards: its comparisons, each by activation."""
+class SimulatedGroup:
+    """Data sets that share settings, in simulated scoreboards."""
 
-    comparisons: list[dict[str, Simulated]]
-    points_are_data: bool
+    comparisons: list[dict[str, Simulated]]  # by activation
+    datasets: int
 
     def labels(self) -> set[str]:
         """Return the activations that all comparisons have, without the reference."""
@@ -141,21 +141,47 @@ class SimulatedTask:
             found.append(effects)
         return found
 
-    @property
-    def scoreboards(self) -> int:
-        """The number of simulations."""
-        return len(next(iter(self.comparisons[0].values())).means)
-
-    def combined(self, effects: list[list[Effect]]) -> Task:
-        """Return the task of these effects, as the scoreboard combines them."""
-        if self.points_are_data:
-            return Task([parts[0] for parts in effects])
-        return Task([statistic.mean_of(parts) for parts in zip(*effects, strict=True)], shared=True)
-
     def expected(self, label: str) -> list[float]:
         """Return the mean effect over selections of each comparison."""
         reference = definition.load().reference
         return [float(c[label].means.mean() - c[reference].means.mean()) for c in self.comparisons]
+
+
+@dataclass(frozen=True)
+class SimulatedTask:
+    """A task in simulated scoreboards."""
+
+    groups: list[SimulatedGroup]
+    points_are_data: bool
+
+    def labels(self) -> set[str]:
+        """Return the activations that all groups have, without the reference."""
+        return set.intersection(*(group.labels() for group in self.groups))
+
+    def effects(self, label: str, scoreboard: int, further: float) -> list[list[list[Effect]]]:
+        """Return the effects of each group on each data set, by comparison."""
+        return [group.effects(label, scoreboard, further) for group in self.groups]
+
+    @property
+    def scoreboards(self) -> int:
+        """The number of simulations."""
+        return len(next(iter(self.groups[0].comparisons[0].values())).means)
+
+    def combined(self, effects: list[list[list[Effect]]]) -> Task:
+        """Return the task of these effects, as the scoreboard combines them."""
+        if self.points_are_data:
+            return Task([parts[0] for group in effects for parts in group])
+
+        # Parts of a data set count as one
+        means = []
+        for group in effects:
+            means += [statistic.mean_of(parts) for parts in zip(*group, strict=True)]
+        return Task(means, shared=True)
+
+    def expected(self, label: str) -> float:
+        """Return the mean effect over selections, over all data sets."""
+        means = [np.mean(group.expected(label)) for group in self.groups]
+        return float(np.average(means, weights=[group.datasets for group in self.groups]))
 
 
 def simulated(
@@ -164,7 +190,6 @@ def simulated(
     """Return simulations of an activation, with the settings at which no stored run failed.
 
     None without such a setting.
-
 
     Args:
         trials: the stored runs that selected its setting.
@@ -199,29 +224,33 @@ def simulated_tasks(scoreboards: int) -> list[SimulatedTask]:
     """Return simulations of the stored tasks; activations have different noise."""
     tasks = []
     rng = np.random.default_rng(0)
-    for stated in definition.load().tasks.values():
-        # Read the runs that selected settings
-        folder = resource(next(iter(stated.data.values())).table)
-        table = study_table.read(folder / study_table.NAME)
-        runs = selections.read(folder / selections.FILE, load(stated.study).select)
-
-        # The points of a task have eight fresh runs each
-        fresh = [RUNS[0], *[RUNS[1]] * (len(stated.data) - 1)]
-        if stated.points_are_data:
-            fresh = [RUNS[1]]
-
-        comparisons = []
-        for _, rows in table.points:
-            activations = {}
-            for row in rows:
-                trials = runs.trials(row, table)
-                assert trials
-                found = simulated(trials, fresh, scoreboards, rng)
-                if found:
-                    activations[row.point[table.compare]] = found
-            comparisons.append(activations)
-        tasks.append(SimulatedTask(comparisons, stated.points_are_data))
+    for stated in definition.load().with_tables.values():
+        groups = [simulated_group(stated, names, scoreboards, rng) for names in stated.groups]
+        tasks.append(SimulatedTask(groups, stated.points_are_data))
     return tasks
+
+
+def simulated_group(
+    stated: definition.Task, names: list[str], scoreboards: int, rng: np.random.Generator
+) -> SimulatedGroup:
+    """Return simulations of the stored data sets that share settings."""
+    # Read the runs that selected settings, and the number of fresh runs on each data set
+    folders = [resource(stated.data[name].table) for name in names]
+    table, *further = [study_table.read(folder / study_table.NAME) for folder in folders]
+    runs = selections.read(folders[0] / selections.FILE, load(stated.study).select)
+    fresh = [len(each.rows[0].columns[0].values) for each in (table, *further)]
+
+    comparisons = []
+    for _, rows in table.points:
+        activations = {}
+        for row in rows:
+            trials = runs.trials(row, table)
+            assert trials
+            found = simulated(trials, fresh, scoreboards, rng)
+            if found:
+                activations[row.point[table.compare]] = found
+        comparisons.append(activations)
+    return SimulatedGroup(comparisons, len(names))
 
 
 def protocol_coverage(tasks: list[SimulatedTask], further: float = 1.0) -> Array:
@@ -242,15 +271,15 @@ def protocol_coverage(tasks: list[SimulatedTask], further: float = 1.0) -> Array
     for row, task in enumerate(tasks):
         covered: list[list[list[bool]]] = [[], [], []]
         for label in sorted(task.labels()):
-            expected = task.expected(label)
             combined = []
             for scoreboard in range(task.scoreboards):
                 effects = task.effects(label, scoreboard, further)
-                for value, parts in zip(expected, effects, strict=True):
-                    covered[0].append(covers(parts[0], value))
-                    covered[1] += [covers(part, value) for part in parts[1:]]
+                for group, comparisons in zip(task.groups, effects, strict=True):
+                    firsts, others = covered_in(group, comparisons, label)
+                    covered[0] += firsts
+                    covered[1] += others
                 combined.append(task.combined(effects))
-                inside = covers(statistic.mean_in(combined[-1]), float(np.mean(expected)))
+                inside = covers(statistic.mean_in(combined[-1]), task.expected(label))
                 covered[2].append(inside)
             if label in shared:
                 means[label].append(combined)
@@ -261,12 +290,24 @@ def protocol_coverage(tasks: list[SimulatedTask], further: float = 1.0) -> Array
     # Average the tasks of each scoreboard
     over = []
     for label, by_task in means.items():
-        expected_mean = float(np.mean([np.mean(task.expected(label)) for task in tasks]))
+        expected_mean = float(np.mean([task.expected(label) for task in tasks]))
         for scoreboard in zip(*by_task, strict=True):
             mean = statistic.mean_of([statistic.mean_in(task) for task in scoreboard])
             over.append(covers(mean, expected_mean))
     shares[-1, 2] = np.mean(over, axis=0)
     return shares
+
+
+def covered_in(
+    group: SimulatedGroup, comparisons: list[list[Effect]], label: str
+) -> tuple[list[list[bool]], list[list[bool]]]:
+    """Return whether intervals cover, on the first data set of a group and on further ones."""
+    firsts = []
+    others = []
+    for value, parts in zip(group.expected(label), comparisons, strict=True):
+        firsts.append(covers(parts[0], value))
+        others += [covers(part, value) for part in parts[1:]]
+    return firsts, others
 
 
 def covers(measured: Effect, value: float) -> list[bool]:

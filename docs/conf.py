@@ -79,9 +79,9 @@ _PAGES = {
 }
 # Pages for browsers, which the site has as they are.
 _SCOREBOARD = "results/scoreboard"
-_SCOREBOARD_PAGES = ("index.html", "version_2/index.html")
+_SCOREBOARD_PAGES = ("index.html", "version_1/index.html")
 _SCOREBOARD_LINK = re.compile(
-    r"\[([^\]]+)\]\((?:\.\./)*(?:results/scoreboard/)?((?:version_2/)?index\.html)\)"
+    r"\[([^\]]+)\]\((?:\.\./)*(?:results/scoreboard/)?((?:version_1/)?index\.html)\)"
 )
 _LINK = re.compile(r"\]\((?:\.\./)*((?:[\w-]+/)*[\w-]+\.md)(#[^)]*)?\)")
 

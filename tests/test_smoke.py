@@ -20,8 +20,8 @@ STUDIES = sorted(resource("configs/studies").glob("*.yaml"))
 # Of a datamodule that has them
 SHORT = {
     "sample": "true",
-    "batch_size": 4,
-    "eval_batch_size": 4,
+    "batch_size": 2,
+    "eval_batch_size": 2,
     "workers": 0,
 }
 LIMITS = [

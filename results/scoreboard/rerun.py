@@ -10,7 +10,8 @@ Two processors give different values for one seed (processors.md). The tolerance
 deviations of this difference on the equation and on the classifier, and 1 % on other tasks, where
 the difference is below 0.1 %. On one processor, the kernels of torch with and without AVX2 were
 compared, too, with five seeds. GELU's errors on MNIST differ by 7 %. The errors of GELU and sine on
-letter, magic and the tweets are equal.
+letter, magic and the tweets are equal. As autoencoders, GELU's losses differ by less than 0.01 %
+and ReLU's by 2.4 %, which gives the tolerance there.
 """
 
 import math
@@ -34,7 +35,7 @@ from actlab.storage.resources import resource
 from actlab.studies.plan import BLOCK
 from actlab.studies.study_folder import StudyFolder
 
-TOLERANCES = {"equation": 0.1, "classifier": 0.3}  # relative, by task
+TOLERANCES = {"equation": 0.1, "classifier": 0.3, "autoencoder": 0.12}  # relative, by task
 TOLERANCE = 0.01  # on other tasks
 
 

@@ -12,7 +12,7 @@ from scored_rows import UNIT, noisy, row, spread
 def state(tmp_path, monkeypatch):
     """A function that makes a mapping the definition of a version of the scoreboard."""
 
-    def stated(content, version=1):
+    def stated(content, version=definition.CURRENT):
         file = tmp_path / f"scoreboard_{version}.yaml"
         content = {**content, "version": version}
         file.write_text(yaml.safe_dump(content, sort_keys=False))

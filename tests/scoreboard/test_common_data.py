@@ -11,28 +11,18 @@ import pytest
 from actlab.analysis import study_table
 from actlab.scoreboard import definition, scores, sentences
 from actlab.storage.resources import resource
+from scored_rows import STORED
 
 UNIT = "model.activation"
 RESULTS = Path(__file__).parents[2] / "results"
-# Folder, column and chance level of each data set
-DATA = {
-    ("text", "Bible"): ("gpt_gates", "test/loss@last", 3.15),
-    ("text", "C sources"): ("scoreboard/glibc", "test/loss@last", 3.63),
-    ("equation", "chosen by loss"): ("scoreboard/equations", "test/relative_error@last", 1.0),
-    ("picture", "CIFAR-10 mosaic"): ("inr_image", "test/psnr@last", 12.26),
-    ("picture", "photograph"): ("scoreboard/photograph", "test/psnr@last", 10.86),
-    ("picture", "page of text"): ("scoreboard/page", "test/psnr@last", 10.89),
-    ("picture", "texture"): ("scoreboard/texture", "test/psnr@last", 12.89),
-    ("classifier", "MNIST"): ("scoreboard/mnist", "test/error@last", 0.886),
-    ("classifier", "Fashion-MNIST"): ("scoreboard/fashion_mnist", "test/error@last", 0.899),
-}
+TASKS = [*dict.fromkeys(task for task, _ in STORED)]
 
 
 def copies(label, name, tasks):
     """The stored tables of some tasks, with the rows of an activation under another name."""
     tables = {}
     for task in tasks:
-        for data, data_set in definition.load().tasks[task].data.items():
+        for data, data_set in definition.load().with_tables[task].data.items():
             stored = study_table.read(resource(data_set.table) / study_table.NAME)
             rows = [row for row in stored.rows if row.point[UNIT] == label]
             rows = [replace(row, point=row.point | {UNIT: name}) for row in rows]
@@ -44,17 +34,18 @@ def selecting(label, name, tasks, folder):
     """The stored runs that selected settings, under another name."""
     files = {}
     for task in tasks:
-        data, data_set = next(iter(definition.load().tasks[task].data.items()))
-        runs = pd.read_csv(resource(data_set.table) / "choose/values.csv")
-        file = folder / f"{task}.csv"
-        runs[runs[UNIT] == label].assign(**{UNIT: name}).to_csv(file, index=False)
-        files[task, data] = file
+        stated = definition.load().tasks[task]
+        for data, *_ in stated.groups:
+            runs = pd.read_csv(resource(stated.data[data].table) / "choose/values.csv")
+            file = folder / f"{task}-{data}.csv"
+            runs[runs[UNIT] == label].assign(**{UNIT: name}).to_csv(file, index=False)
+            files[task, data] = file
     return files
 
 
 def errors_of(task, data):
     """The error of each run at the selected setting, inf where it failed, with its part."""
-    folder, column, chance = DATA[task, data]
+    folder, column, chance = STORED[task, data]
     runs = pd.read_csv(RESULTS / folder / "values.csv").query("chosen == 1")
     errors, guess = runs[column], chance
     if "psnr" in column:
@@ -72,9 +63,10 @@ def errors_of(task, data):
 def ranks_by_data():
     """The ranks of ten activations on each part of a data set, by task and data set."""
     ranks = {}
-    for task, data in DATA:
+    for task, data in STORED:
         for part, runs in errors_of(task, data).groupby("part"):
-            name = f"{data} {part}" if task == "equation" else data
+            # MNIST is a data set of two tasks
+            name = f"{task}, {data} {part}" if task == "equation" else f"{task}, {data}"
             medians = runs.groupby(UNIT)["error"].median().drop("gauss", errors="ignore")
             ranks[task, name, part] = medians.rank()
     return pd.DataFrame(ranks).T.rename_axis(["task", "data", "part"])
@@ -93,28 +85,25 @@ def ranks_on(tasks):
 def test_mean_ranks_of_the_stored_scoreboard_are_recomputed_from_the_runs():
     ranked = {s.label: s.rank.mean for s in scores.load().standings if s.rank}
     assert len(ranked) == 10
-    expected = ranks_on(["text", "equation", "picture", "classifier"])
+    expected = ranks_on(TASKS)
     assert ranked == pytest.approx(expected.to_dict())
 
 
 def test_what_is_robust_in_the_ranks_follows_from_the_runs():
     text = " ".join((RESULTS / "scoreboard/README.md").read_text(encoding="utf-8").split())
-    assert "Without any one data set, sine stays first, GELU second and Mish third" in text
+    stay = "sine and GELU stay the first two, and ELU, ReLU² and the identity the last three."
+    assert f"Without any one task or data set, {stay}" in text
     ranks = ranks_by_data()
-    for data in ranks.index.unique("data"):
-        order = [*mean_ranks(ranks.drop(data, level="data")).sort_values().index]
-        assert order[:3] == ["sine", "gelu", "mish"]
-        assert {*order[-3:]} == {"elu", "relu_squared", "identity"}
-    assert "Without any one task, sine and GELU stay the first two and the identity the" in text
     ahead = set()
-    for task in ranks.index.unique("task"):
-        order = [*mean_ranks(ranks.drop(task, level="task")).sort_values().index]
-        assert {*order[:2]} == {"sine", "gelu"}
-        assert order[-1] == "identity"
-        if order[0] == "gelu":
-            ahead.add(task)
-    assert "Without texts or without pictures, GELU is first." in text
-    assert ahead == {"text", "picture"}
+    for level in ("task", "data"):
+        for name in ranks.index.unique(level):
+            order = [*mean_ranks(ranks.drop(name, level=level)).sort_values().index]
+            assert {*order[:2]} == {"sine", "gelu"}
+            assert {*order[-3:]} == {"elu", "relu_squared", "identity"}
+            if level == "task" and order[0] == "gelu":
+                ahead.add(name)
+    assert "without texts, pictures or tags, GELU is first." in text
+    assert ahead == {"text", "picture", "tagging"}
 
 
 @pytest.mark.parametrize(
@@ -159,7 +148,8 @@ def test_an_activation_on_one_task_has_no_rank():
 
 
 def test_a_copy_of_the_reference_is_neither_better_nor_worse(tmp_path):
-    tasks = [*definition.load().tasks]
+    tasks = [*definition.load().with_tables]
+    assert tasks == TASKS
     runs = selecting("gelu", "mine", tasks, tmp_path)
     scoreboard = scores.load(copies("gelu", "mine", tasks), runs)
     gelu = scoreboard.standings[0]
@@ -190,7 +180,8 @@ def test_gelu_comes_first_with_the_ends_of_its_ranges():
     assert edges == {
         "equation: chosen by loss, block waves",
         "equation: chosen by loss, block hills",
-        *(f"picture: {data}" for task, data in DATA if task == "picture"),
+        *(f"picture: {data}" for task, data in STORED if task == "picture"),
+        *("tabular: magic", "tabular: spambase"),
     }
 
     # Further data sets inherit the settings of the first
@@ -198,20 +189,29 @@ def test_gelu_comes_first_with_the_ends_of_its_ranges():
     for standing in others:
         marks = {score.name: (score.edge, score.unstable) for score in standing.on}
         for first, further in (
-            ("picture: CIFAR-10 mosaic", ("photograph", "page of text", "texture")),
+            (
+                "picture: CIFAR-10 mosaic",
+                ("photograph", "page of text", "texture", "cat", "coffee", "tissue"),
+            ),
             ("classifier: MNIST", ("Fashion-MNIST",)),
+            ("tabular: letter", ("satimage", "penbased", "optdigits")),
+            ("tabular: magic", ("spambase",)),
+            ("autoencoder: MNIST", ("Fashion-MNIST",)),
         ):
             for data in further:
                 name = f"{first.partition(': ')[0]}: {data}"
                 if name in marks:
                     assert marks[name] == marks[first]
                     inherited += marks[name][0]
-    assert inherited == 18
+    assert inherited == 44
 
 
-def test_35_of_61_selections_are_marked_as_unstable():
-    firsts = ("text: Bible", "equation", "picture: CIFAR-10", "classifier: MNIST")
+def test_54_of_101_selections_are_marked_as_unstable():
+    firsts = (
+        *("text: Bible", "equation", "picture: CIFAR-10", "classifier: MNIST"),
+        *("tabular: letter", "tabular: magic", "tagging", "autoencoder: MNIST"),
+    )
     marks = []
     for standing in scores.load().standings:
         marks += [score.unstable for score in standing.on if score.name.startswith(firsts)]
-    assert (sum(marks), len(marks)) == (35, 61)
+    assert (sum(marks), len(marks)) == (54, 101)

@@ -3,8 +3,10 @@
 import copy
 import csv
 import hashlib
+import io
 import json
 import re
+import zipfile
 from types import SimpleNamespace
 
 import numpy as np
@@ -345,6 +347,29 @@ def test_every_data_set_has_a_digest():
     assert data_sets["CIFAR-10 mosaic"].content != data_digests.digest_of(config)
 
 
+def test_pictures_of_a_wheel_are_checked_and_cut_to_squares(tmp_path, monkeypatch):
+    pictures = program_of("scoreboard/pictures")
+    content = io.BytesIO()
+    wide = np.random.default_rng(0).integers(256, size=(128, 200, 3), dtype=np.uint8)
+    Image.fromarray(wide).save(content, "PNG")
+    with zipfile.ZipFile(tmp_path / "wheel.whl", "w") as wheel:
+        for member in pictures.MEMBERS.values():
+            wheel.writestr(f"skimage/data/{member}.png", content.getvalue())
+
+    # Other content than stated
+    with pytest.raises(SystemExit, match=r"Use scikit-image 0\.25\.2"):
+        pictures.main(tmp_path / "out", [tmp_path / "wheel.whl"])
+
+    # As stated
+    digest = hashlib.sha256(content.getvalue()).hexdigest()
+    monkeypatch.setattr(pictures, "SHA256", dict.fromkeys(pictures.SHA256, digest))
+    pictures.main(tmp_path / "out", [tmp_path / "wheel.whl"])
+    names = {path.stem for path in (tmp_path / "out").iterdir()}
+    assert names == {"photograph", "page", "texture", "cat", "coffee", "tissue"}
+    with Image.open(tmp_path / "out/cat.png") as cat:
+        assert np.array_equal(np.asarray(cat), wide[:, 36:164])
+
+
 def test_every_task_is_a_study_with_stored_tables():
     assert definition.load(1).not_run == []
     for version in definition.FILES:
@@ -367,14 +392,14 @@ def test_the_definition_is_no_config_of_a_fit(cli):
 
 def test_further_data_sets_have_seeds_of_their_own():
     for name, task in definition.load().tasks.items():
-        first, *further = task.data
-        study = planning.planned_task(name, task, [first], ["silu"]).study
-        used = {seed for stage in study.stages for seed in stage.seeds}
-        for data in further:
-            seeds = {*seed_list(task.data[data].seeds)}
-            assert len(seeds) >= 8
-            assert not seeds & used
-            used |= seeds
+        for first, *further in task.groups:
+            study = planning.planned_task(name, task, [first], ["silu"]).study
+            used = {seed for stage in study.stages for seed in stage.seeds}
+            for data in further:
+                seeds = {*seed_list(task.data[data].seeds)}
+                assert len(seeds) >= 8
+                assert not seeds & used
+                used |= seeds
 
 
 @pytest.mark.usefixtures("undrawn")

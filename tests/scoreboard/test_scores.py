@@ -17,7 +17,7 @@ from actlab.scoreboard import definition, page, scores, sentences
 from actlab.scoreboard.statistic import effect, ratio_of
 from actlab.scoreboard.tables import labels_of
 from kept_results import program
-from scored_rows import UNIT, row, spread
+from scored_rows import STORED, UNIT, row, spread
 
 FOLDER = Path(__file__).parents[2] / "results/scoreboard"
 
@@ -36,24 +36,11 @@ def test_the_stored_scoreboard_and_its_tuning_are_what_the_tables_give():
         assert tuning.best_of(some, number) == pytest.approx(expected)
 
 
-VALUES = {
-    "text: Bible": ("gpt_gates", "test/loss@last", 3.15),
-    "text: C sources": ("scoreboard/glibc", "test/loss@last", 3.63),
-    "equation: chosen by loss": ("scoreboard/equations", "test/relative_error@last", 1.0),
-    "picture: CIFAR-10 mosaic": ("inr_image", "test/psnr@last", 12.26),
-    "picture: photograph": ("scoreboard/photograph", "test/psnr@last", 10.86),
-    "picture: page of text": ("scoreboard/page", "test/psnr@last", 10.89),
-    "picture: texture": ("scoreboard/texture", "test/psnr@last", 12.89),
-    "classifier: MNIST": ("scoreboard/mnist", "test/error@last", 0.886),
-    "classifier: Fashion-MNIST": ("scoreboard/fashion_mnist", "test/error@last", 0.899),
-}
-
-
 def test_ratios_of_the_stored_scoreboard_are_recomputed_from_the_runs():
     for standing in json.loads((FOLDER / "scoreboard.json").read_text())["standings"]:
         for data in standing["on"]:
             name, _, block = data["name"].partition(", block ")
-            folder, column, chance = VALUES[name]
+            folder, column, chance = STORED[tuple(name.split(": "))]
             runs = pd.read_csv(FOLDER.parent / folder / "values.csv")
             runs = runs[(runs["chosen"] == 1) & ((runs["block"] == block) if block else True)]
             errors = runs[column] if "psnr" not in column else 10 ** (-runs[column] / 10)
@@ -189,6 +176,16 @@ def test_what_the_page_says_of_pictures_follows_from_the_runs():
         assert first[place : place + 2] == [one, other]
         first[place : place + 2] = [other, one]
     assert first == photograph
+    further = {}
+    for name in ("cat", "coffee", "tissue"):
+        further[name] = medians_of(f"scoreboard/{name}", "test/psnr@last")
+        assert [*further[name].nlargest(3).index] == ["sine", "gauss", "tanh"]
+    for label in ("gelu", "sine"):
+        first, second, third = (f"{medians[label]:.1f}" for medians in further.values())
+        assert f"{first}, {second} and {third} dB" in text
+    assert "ReLU is better than GELU on the cat and the tissue, and worse on the coffee." in text
+    ahead = [name for name in further if further[name]["relu"] > further[name]["gelu"]]
+    assert ahead == ["cat", "tissue"]
     texture = medians_of("scoreboard/texture", "test/psnr@last")
     assert f"it has {texture['sine']:.1f} dB, and GELU has {texture['gelu']:.1f} dB" in text
     page_of_text = medians_of("scoreboard/page", "test/psnr@last")
@@ -229,7 +226,7 @@ def test_what_the_page_says_of_ranks_and_tasks_is_in_the_scoreboard():
     text = text_of_page()
     found = standings()
     names = {"sine": "Sine", "gelu": "GELU", "mish": "Mish", "silu": "SiLU", "tanh": "tanh"}
-    names |= {"relu": "ReLU", "leaky_relu": "leaky ReLU", "elu": "ELU", "relu_squared": "ReLU²"}
+    names |= {"leaky_relu": "leaky ReLU", "relu": "ReLU", "elu": "ELU", "relu_squared": "ReLU²"}
     names |= {"identity": "identity"}
     ranks = [f"{name} {found[label]['rank']['mean']:.1f}" for label, name in names.items()]
     assert f"**Mean ranks.** {', '.join(ranks)}." in text
@@ -237,8 +234,12 @@ def test_what_the_page_says_of_ranks_and_tasks_is_in_the_scoreboard():
     assert places == sorted(places)
 
     tasks = {name: short(task["ratio"]) for name, task in found["sine"]["tasks"].items()}
-    assert f"is {tasks['picture']} times GELU's on pictures, {tasks['text']} on texts, " in text
-    assert f"{tasks['equation']} on equations and {tasks['classifier']} on classifiers" in text
+    assert (
+        f"is {tasks['picture']} times GELU's on pictures, {tasks['tagging']} on tags, "
+        f"{tasks['text']} on texts and {tasks['equation']} on equations. "
+        f"It is {tasks['tabular']} times GELU's on tables, {tasks['classifier']} on classifiers "
+        f"and {tasks['autoencoder']} on autoencoders."
+    ) in text
     over = found["sine"]["over"]
     logs = [np.log(found["sine"]["tasks"][name]["ratio"]["value"]) for name in tasks]
     without = np.exp(
@@ -259,16 +260,42 @@ def test_what_the_page_says_of_ranks_and_tasks_is_in_the_scoreboard():
     assert f"has {intervals} intervals by data set" in text
 
 
+def test_what_the_page_says_of_autoencoders_follows_from_the_runs():
+    text = text_of_page()
+    medians = {}
+    for name in ("mnist", "fashion_mnist"):
+        medians[name] = medians_of(f"scoreboard/autoencoder_{name}", "test/loss@last")
+    assert "GELU has the lowest loss on MNIST." in text
+    assert medians["mnist"].idxmin() == "gelu"
+    clothes = medians["fashion_mnist"].map("{:.4f}".format)
+    said = f"Mish ({clothes['mish']}) and GELU ({clothes['gelu']}) are not distinguished"
+    assert f"On Fashion-MNIST, {said}, and all others are worse than GELU." in text
+    digits = medians["mnist"].map("{:.4f}".format)
+    others = [digits[label] for label in ("gelu", "silu", "mish", "leaky_relu", "elu", "relu")]
+    said = "{} for GELU, {} for SiLU and {} for Mish. Leaky ReLU has {}, ELU {} and ReLU {}."
+    assert f"errors on MNIST are {said.format(*others)}" in text
+    assert f"Sine ({digits['sine']}) and tanh ({digits['tanh']}) are not better than" in text
+    assert f"the identity ({digits['identity']})." in text
+    assert medians["mnist"]["identity"] < min(medians["mnist"][["sine", "tanh"]])
+
+
 def test_what_the_page_says_of_failures_is_in_the_scoreboard():
     failed = {}
     for label, standing in standings().items():
-        failed[label] = {score["name"].split(": ")[1] for score in standing["on"] if score["fails"]}
-    equations = {"chosen by loss, block waves", "chosen by loss, block hills"}
-    assert failed["relu"] == failed["leaky_relu"] == equations | {"texture"}
-    assert failed["identity"] == equations | {"texture", "CIFAR-10 mosaic", "page of text"}
-    assert failed["elu"] == {"chosen by loss, block waves", "texture"}
-    assert failed["relu_squared"] == {"MNIST", "Fashion-MNIST", "texture"}
-    assert failed["gelu"] == failed["mish"] == failed["silu"] == {"texture"}
+        failed[label] = {score["name"] for score in standing["on"] if score["fails"]}
+    waves, hills = (f"equation: chosen by loss, block {name}" for name in ("waves", "hills"))
+    equations = {waves, hills}
+    assert failed["relu"] == failed["leaky_relu"] == equations | {"picture: texture"}
+    pictures = {
+        f"picture: {name}" for name in ("texture", "CIFAR-10 mosaic", "page of text", "cat")
+    }
+    assert failed["identity"] == equations | pictures
+    assert failed["elu"] == {waves, "picture: texture"}
+    assert failed["relu_squared"] == {
+        *("picture: texture", "classifier: MNIST", "classifier: Fashion-MNIST"),
+        *("autoencoder: MNIST", "autoencoder: Fashion-MNIST"),
+    }
+    assert failed["gelu"] == failed["mish"] == failed["silu"] == {"picture: texture"}
     assert failed["sine"] == failed["tanh"] == failed["gauss"] == set()
 
 
@@ -278,13 +305,15 @@ def test_what_the_page_says_of_equations_and_the_classifier_is_in_the_scoreboard
     for label, standing in standings().items():
         for score in standing["on"]:
             if score["ratio"]:
-                of[label, score["name"].rpartition(" ")[2]] = short(score["ratio"])
+                of[label, score["name"].replace("chosen by loss, block ", "")] = short(
+                    score["ratio"]
+                )
     of_sines = "An equation whose solution is made of sines.**"
-    assert f"{of_sines} Sine has {of['sine', 'waves']} times GELU's error." in text
-    digits, clothes = of["sine", "MNIST"], of["sine", "Fashion-MNIST"]
+    assert f"{of_sines} Sine has {of['sine', 'equation: waves']} times GELU's error." in text
+    digits, clothes = (of["sine", f"classifier: {name}"] for name in ("MNIST", "Fashion-MNIST"))
     assert f"has {digits} times GELU's error on MNIST, and {clothes} times on Fashion-MNIST" in text
-    assert f"a ridge.** Sine has {of['sine', 'hills']} times GELU's error." in text
-    others = [of[label, "hills"] for label in ("silu", "mish", "tanh", "relu_squared")]
+    assert f"a ridge.** Sine has {of['sine', 'equation: hills']} times GELU's error." in text
+    others = [of[label, "equation: hills"] for label in ("silu", "mish", "tanh", "relu_squared")]
     said = "SiLU {}, Mish {}, tanh {} and ReLU² {}.".format(*others)
     assert f"The ratios of the others are: {said}" in text
     runs = pd.read_csv(FOLDER / "equations/values.csv").query("block == 'hills'")
@@ -407,7 +436,7 @@ def test_settings_of_further_data_are_those_of_the_first(kept, state, tmp_path):
     selected = {"seeds": 3, "score": 1.0, "again": 0.6, "elsewhere": 1.0}
     first["rows"][2] |= {"edges": ["model.optimizer.lr"], "choice": selected}
     (tmp_path / "words/table.json").write_text(json.dumps(first))
-    content = yaml.safe_load(Path(definition.FILES[1]).read_text())
+    content = yaml.safe_load(Path(definition.FILES[definition.CURRENT]).read_text())
     content["tasks"]["text"]["data"]["more"] = {"table": str(tmp_path / "photo")}
     state(content)
     sine = next(s for s in scores.load().standings if s.label == "sine")

@@ -20,7 +20,8 @@ EARLIER = ("text", "equation", "picture")  # tasks of `kept`
 @pytest.fixture
 def later(kept, state, tmp_path):
     """A second version: a task in two groups of data sets with some results, and one without."""
-    earlier = yaml.safe_load((tmp_path / "scoreboard_1.yaml").read_text())
+    earlier = yaml.safe_load((tmp_path / "scoreboard_2.yaml").read_text())
+    state(earlier, version=1)
     data = {
         "letter": {"table": str(tmp_path / "words")},
         "pens": {"table": str(tmp_path / "nowhere"), "seeds": "20-27"},
@@ -57,10 +58,25 @@ def test_a_later_version_ranks_on_the_data_with_results_and_names_the_rest(later
     assert stored["not_run"] == ["rows: pens", "tagging"]
 
     # The earlier version stays as it is
-    earlier = scores.load()
+    earlier = scores.load(version=1)
     assert [*earlier.standings[0].tasks] == [*EARLIER]
     assert "not run" not in page.to_markdown(earlier)
     assert "not_run" not in page.to_json(earlier)
+
+
+def test_a_task_of_both_versions_has_the_data_sets_of_both(later, state, tmp_path):
+    """A further data set inherits the settings that the earlier version selected."""
+    more = {"more": {"table": str(tmp_path / "photo")}, "last": {"table": str(tmp_path / "none")}}
+    later["tasks"] = {"picture": {"title": "picture", "study": "pinn_helmholtz", "data": more}}
+    state(later, version=2)
+    assert [*definition.load(2).tasks] == [*EARLIER]
+    assert [*definition.load(2).tasks["picture"].data] == ["photo", "more", "last"]
+    assert [*definition.load(1).tasks["picture"].data] == ["photo"]
+    scoreboard = scores.load(version=2)
+    assert scoreboard.not_run == ("picture: last",)
+    sine = next(standing for standing in scoreboard.standings if standing.label == "sine")
+    names = [score.name for score in sine.on if score.name.startswith("picture")]
+    assert names == ["picture: photo", "picture: more"]
 
 
 def test_data_whose_settings_were_not_selected_yet_has_no_results(later, state, tmp_path):
@@ -114,20 +130,33 @@ def test_a_group_without_the_data_that_selects_is_left_out(later, state, tmp_pat
 
 
 @pytest.mark.usefixtures("later", "undrawn")
-def test_the_command_writes_a_later_version_into_its_own_folder(succeed, tmp_path):
-    out = succeed("scoreboard", "--version", "2", "--runs-dir", tmp_path / "runs").out
+def test_the_command_writes_an_earlier_version_into_its_own_folder(succeed, tmp_path):
+    out = succeed("scoreboard", "--version", "1", "--runs-dir", tmp_path / "runs").out
+    assert "not run yet" not in out
+    text = (tmp_path / "runs/version_1/scoreboard.md").read_text()
+    assert text.startswith("# Scoreboard, version 1\n")
+    assert not (tmp_path / "runs/scoreboard.md").exists()
+
+    # The current version is with the runs
+    out = succeed("scoreboard", "--runs-dir", tmp_path / "runs").out
     assert "Stated, not run yet: rows: pens; tagging." in out
-    text = (tmp_path / "runs/version_2/scoreboard.md").read_text()
+    text = (tmp_path / "runs/scoreboard.md").read_text()
     assert text.startswith("# Scoreboard, version 2\n")
     assert "rows: magic" in text
-    assert not (tmp_path / "runs/scoreboard.md").exists()
 
 
 def test_the_second_version_states_its_data_before_they_have_runs():
     stated = definition.load(2)
     assert stated.stated.isoformat() == "2026-11-29"
-    assert stated.tasks.items() > definition.load(1).tasks.items()
     assert [*stated.tasks][4:] == ["tabular", "tagging", "autoencoder", "convolutions"]
+
+    # The tasks of version 1 are its own, with further pictures
+    for name, task in definition.load(1).tasks.items():
+        further = {"picture": ["cat", "coffee", "tissue"]}.get(name, [])
+        assert [*stated.tasks[name].data] == [*task.data, *further]
+        assert stated.tasks[name].data.items() >= task.data.items()
+        assert stated.tasks[name].study == task.study
+
     tabular = stated.tasks["tabular"]
     assert tabular.groups == [
         ["letter", "satimage", "penbased", "optdigits"],
@@ -145,11 +174,11 @@ def test_the_second_version_states_its_data_before_they_have_runs():
                 used |= seeds
 
 
-def test_version_2_is_what_its_tables_give(succeed, tmp_path, undrawn):
-    succeed("scoreboard", "--version", "2", "--runs-dir", tmp_path)
+def test_version_1_is_what_its_tables_give(succeed, tmp_path, undrawn):
+    succeed("scoreboard", "--version", "1", "--runs-dir", tmp_path)
     for name in ("scoreboard.md", "scoreboard.json", "index.html"):
-        stored = (FOLDER / "version_2" / name).read_text(encoding="utf-8")
-        assert (tmp_path / "version_2" / name).read_text(encoding="utf-8") == stored
+        stored = (FOLDER / "version_1" / name).read_text(encoding="utf-8")
+        assert (tmp_path / "version_1" / name).read_text(encoding="utf-8") == stored
 
 
 def test_ratios_on_tables_are_recomputed_from_the_values():

@@ -170,8 +170,8 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _folder_of(version: int, runs: Path) -> Path:
-    """Return the folder of the files of a version; only those of version 1 are with the runs."""
-    return runs if version == 1 else runs / f"version_{version}"
+    """Return the folder of the files of a version; an earlier one has a folder of its own."""
+    return runs if version == definition.CURRENT else runs / f"version_{version}"
 
 
 def _estimate(

@@ -21,7 +21,7 @@ from actlab.storage.resources import resource
 from actlab.studies.schema import Part
 
 FILES = {1: "configs/scoreboard.yaml", 2: "configs/scoreboard_2.yaml"}  # by version
-CURRENT = 1  # version that the command and the tests of submissions use by default
+CURRENT = 2  # version that the command and the tests of submissions use by default
 
 
 class DataSet(Part):

@@ -72,7 +72,9 @@ def check_folder(folder: Path) -> None:
 def is_in(folder: Path) -> bool:
     """Return whether the ``index.html`` of a folder is the page of a scoreboard."""
     page = folder / NAME
-    return page.exists() and f"<title>{TITLE}</title>" in page.read_text("utf-8", "replace")
+    return page.exists() and f"<title>{TITLE}</title>" in page.read_text(
+        "utf-8", "replace"
+    )
 
 
 def write(
