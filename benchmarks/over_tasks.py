@@ -77,7 +77,7 @@ def coverage(tau: float, sigmas: tuple[float, ...]) -> list[float]:
                 measured = effect(errors, reference)
                 assert measured
                 effects.append(measured)
-            tasks.append(Task(effects))
+            tasks.append(Task([effects]))
 
         # Draw one more task, and a data set of it
         task = tau * rng.standard_normal()
@@ -170,13 +170,13 @@ class SimulatedTask:
     def combined(self, effects: list[list[list[Effect]]]) -> Task:
         """Return the task of these effects, as the scoreboard combines them."""
         if self.points_are_data:
-            return Task([parts[0] for group in effects for parts in group])
+            return Task([[parts[0]] for group in effects for parts in group])
 
         # Parts of a data set count as one
-        means = []
+        groups = []
         for group in effects:
-            means += [statistic.mean_of(parts) for parts in zip(*group, strict=True)]
-        return Task(means, shared=True)
+            groups.append([statistic.mean_of(parts) for parts in zip(*group, strict=True)])
+        return Task(groups)
 
     def expected(self, label: str) -> float:
         """Return the mean effect over selections, over all data sets."""

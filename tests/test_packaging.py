@@ -95,7 +95,7 @@ def test_wheel_carries_what_travels(wheel):
         assert names
         assert names <= carried.keys()
         assert [name for name in names if carried[name] == 0] == [], "an empty file was packed"
-    for task in definition.load().tasks.values():
+    for task in definition.load().with_tables.values():
         assert {
             f"actlab/{data_set.table}/table.json" for data_set in task.data.values()
         } <= carried.keys()

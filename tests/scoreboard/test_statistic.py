@@ -34,6 +34,11 @@ def test_an_effect_is_that_of_logarithms_with_the_variance_of_t():
     assert effect(ours[:3], theirs) is None  # the variance of t would be infinite
 
 
+def separate(*effects):
+    """A task whose data sets have selections of their own."""
+    return Task([[effect] for effect in effects])
+
+
 def test_an_interval_on_one_data_set_is_normal():
     ratio = ratio_of(Effect(math.log(0.5), 0.01))
     expected = np.exp(math.log(0.5) + 0.1 * stats.norm.ppf([0.5, 0.025, 0.975]))
@@ -49,12 +54,17 @@ def test_parts_of_a_data_set_count_as_one():
 
 def test_a_selection_that_data_sets_share_does_not_average_out():
     effects = [Effect(1.0, 0.2, 0.4), Effect(2.0, 0.2, 0.4)]
-    assert mean_in(Task(effects)) == pytest.approx((1.5, 0.1, 0.2))
-    assert mean_in(Task(effects, shared=True)) == pytest.approx((1.5, 0.1, 0.4))
+    assert mean_in(separate(*effects)) == pytest.approx((1.5, 0.1, 0.2))
+    assert mean_in(Task([effects])) == pytest.approx((1.5, 0.1, 0.4))
+
+    # Two selections: one for two data sets, one for a third
+    third = Effect(3.0, 0.2, 0.9)
+    selection = (2 / 3) ** 2 * 0.4 + (1 / 3) ** 2 * 0.9
+    assert mean_in(Task([effects, [third]])) == pytest.approx((2.0, 0.6 / 9, selection))
 
 
 def test_one_task_says_nothing_of_others():
-    assert over_tasks([Task([Effect(0.0, 0.1), Effect(0.1, 0.1)])], 1.02) is None
+    assert over_tasks([separate(Effect(0.0, 0.1), Effect(0.1, 0.1))], 1.02) is None
 
 
 def test_quantiles_and_probabilities_of_a_mixture_are_those_of_its_parts():
@@ -70,9 +80,9 @@ def test_quantiles_and_probabilities_of_a_mixture_are_those_of_its_parts():
 
 
 TASKS = [
-    Task([Effect(0.1, 0.01, 0.02), Effect(0.4, 0.02, 0.02)], shared=True),
-    Task([Effect(-0.2, 0.01)]),
-    Task([Effect(0.3, 0.02, 0.01), Effect(0.0, 0.01)]),
+    Task([[Effect(0.1, 0.01, 0.02), Effect(0.4, 0.02, 0.02)]]),
+    separate(Effect(-0.2, 0.01)),
+    Task([[Effect(0.3, 0.02, 0.05), Effect(0.0, 0.01, 0.05)], [Effect(0.2, 0.01, 0.02)]]),
 ]
 
 
@@ -87,9 +97,11 @@ def test_the_posterior_equals_one_by_summation_over_a_grid():
     for task in TASKS:
         y, v, s = np.array(task.effects).T
         together = np.ones((len(y), len(y)))
+        group = np.repeat(np.arange(len(task.groups)), [len(group) for group in task.groups])
+        selected_together = group[:, None] == group
         covariance = np.multiply.outer(sigma**2, np.eye(len(y)))
         covariance = covariance + np.multiply.outer(tau**2, together) + np.diag(v)
-        covariance = covariance + (s[0] * together if task.shared else np.diag(s))
+        covariance = covariance + s * selected_together
         off = y - mu[..., None]
         solved = np.linalg.solve(covariance, off[..., None])[..., 0]
         density = (
@@ -103,7 +115,7 @@ def test_the_posterior_equals_one_by_summation_over_a_grid():
     margin = math.log(1.2)
     inside = marginal[np.abs(mu.ravel()) < margin].sum()
     assert found.mean.equivalent == pytest.approx(inside, abs=0.02)
-    assert (found.tasks, found.datasets) == (3, 5)
+    assert (found.tasks, found.datasets) == (3, 6)
 
     # One more task, and a data set of it, add their own spread at each point of the grid
     for prediction, spreads in ((found.task, tau), (found.dataset, np.hypot(tau, sigma))):
@@ -125,16 +137,16 @@ def test_one_more_task_is_less_certain_than_the_mean_and_a_data_set_of_it_even_l
 
 
 def test_the_prior_matters_where_its_scale_moves_an_end():
-    sharp = over_tasks([Task([Effect(0.0, SHARP)] * 3)] * 8, 1.02)
+    sharp = over_tasks([separate(*[Effect(0.0, SHARP)] * 3)] * 8, 1.02)
     assert not sharp.mean.prior
-    wide = over_tasks([Task([Effect(mean, SHARP)]) for mean in (0.0, 0.2, -3.0)], 1.02)
+    wide = over_tasks([separate(Effect(mean, SHARP)) for mean in (0.0, 0.2, -3.0)], 1.02)
     assert wide.mean.prior
-    ends = [posterior([Task([Effect(0.0, SHARP)])] * 3, scale).mean.ratio() for scale in (0.5, 2)]
+    ends = [posterior([separate(Effect(0.0, SHARP))] * 3, scale).mean.ratio() for scale in (0.5, 2)]
     assert ends[0].high < ends[1].high
 
 
 def test_over_these_tasks_data_sets_and_tasks_count_equally():
-    tasks = [Task([Effect(math.log(2), SHARP)] * 3), Task([Effect(0.0, SHARP)])]
+    tasks = [separate(*[Effect(math.log(2), SHARP)] * 3), separate(Effect(0.0, SHARP))]
     found = over_tasks(tasks, 1.02)
     assert found.here.value == pytest.approx(math.sqrt(2), rel=1e-9)
     assert found.here == over_these(tasks)
@@ -142,5 +154,5 @@ def test_over_these_tasks_data_sets_and_tasks_count_equally():
 
 
 def test_equal_activations_are_practically_equal():
-    same = [Task([Effect(0.0, SHARP)] * 3)] * 8
+    same = [separate(*[Effect(0.0, SHARP)] * 3)] * 8
     assert over_tasks(same, 1.02).mean.equivalent > 0.9

@@ -20,6 +20,7 @@ from actlab.scoreboard.figure import tasks_of
 from actlab.scoreboard.scores import Score, Scoreboard, Standing, TaskScore, order
 from actlab.scoreboard.sentences import FAILS, NONE, not_run, statements, verdict
 from actlab.scoreboard.statistic import Ratio
+from actlab.storage.files import regular
 
 NAME = "index.html"
 TITLE = "Scoreboard of activations"  # in templates/scoreboard.html
@@ -72,9 +73,9 @@ def check_folder(folder: Path) -> None:
 def is_in(folder: Path) -> bool:
     """Return whether the ``index.html`` of a folder is the page of a scoreboard."""
     page = folder / NAME
-    return page.exists() and f"<title>{TITLE}</title>" in page.read_text(
-        "utf-8", "replace"
-    )
+    if not page.exists():
+        return False
+    return f"<title>{TITLE}</title>" in regular(page).read_text("utf-8", "replace")
 
 
 def write(

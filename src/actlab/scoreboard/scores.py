@@ -470,9 +470,20 @@ def _effects(
     tasks: dict[str, Task | None] = {}
     for name, by_data in effects.items():
         tasks[name] = None
-        if name not in failed:
-            means = [statistic.mean_of(parts) for parts in by_data.values()]
-            tasks[name] = Task(means, shared=not stated.tasks[name].points_are_data)
+        if name in failed:
+            continue
+        means = {data: statistic.mean_of(parts) for data, parts in by_data.items()}
+
+        # Each point that counts as a data set has its own settings
+        if stated.tasks[name].points_are_data:
+            tasks[name] = Task([[effect] for effect in means.values()])
+            continue
+        groups = []
+        for data_names in stated.tasks[name].groups:
+            group = [means[data] for data in data_names if data in means]
+            if group:
+                groups.append(group)
+        tasks[name] = Task(groups)
     return tasks
 
 

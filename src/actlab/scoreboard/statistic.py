@@ -2,9 +2,10 @@
 
 An effect is the mean logarithm of a ratio, of the errors of two activations: 0 where they are
 equal, below 0 where the first is better. The effect y on data set d of task t has the variance v of
-its runs, and the variance s of the selection of its settings, which the data sets of a task share:
+its runs, and the variance s of the selection of its settings, which the data sets of a group g
+share:
 
-    y ~ N(θ_td + s_t, v),   s_t ~ N(0, s),   θ_td ~ N(μ_t, σ²),   μ_t ~ N(μ, τ²)
+    y ~ N(θ_td + s_g, v),   s_g ~ N(0, s),   θ_td ~ N(μ_t, σ²),   μ_t ~ N(μ, τ²)
 
 μ, the mean over tasks such as these, has a flat prior; σ and τ, the standard deviations over data
 sets and over tasks, have half-Cauchy priors of scales 0.5 and 1 (Gelman 2006, "Prior distributions
@@ -51,10 +52,17 @@ class Effect(NamedTuple):
 
 
 class Task(NamedTuple):
-    """The effects on the data sets of a task, at least one."""
+    """The effects on the data sets of a task, at least one.
 
-    effects: Sequence[Effect]
-    shared: bool = False  # whether one selection of settings serves all data sets
+    One selection of settings serves the data sets of a group.
+    """
+
+    groups: Sequence[Sequence[Effect]]
+
+    @property
+    def effects(self) -> list[Effect]:
+        """The effects of all groups."""
+        return [effect for group in self.groups for effect in group]
 
 
 @dataclass(frozen=True)
@@ -161,10 +169,13 @@ def mean_of(effects: Sequence[Effect]) -> Effect:
 
 def mean_in(task: Task) -> Effect:
     """Return the mean effect over the data sets of a task."""
-    effect = mean_of(task.effects)
-    if task.shared:  # all data sets have the error of one selection
-        effect = effect._replace(selection=len(task.effects) * effect.selection)
-    return effect
+    # The data sets of a group have the error of one selection, so their number counts twice
+    effects = task.effects
+    selection = 0.0
+    for group in task.groups:
+        mean = sum(effect.selection for effect in group) / len(group)
+        selection += mean * (len(group) / len(effects)) ** 2
+    return mean_of(effects)._replace(selection=selection)
 
 
 def ratio_of(effect: Effect, level: float = LEVEL) -> Ratio:
@@ -209,7 +220,7 @@ def over_tasks(tasks: Sequence[Task], equivalence: float) -> OverTasks | None:
         )
         predictions.append(prediction)
     mean, task, dataset = predictions
-    number = sum(len(effects) for effects, _ in tasks)
+    number = sum(len(task.effects) for task in tasks)
     return OverTasks(over_these(tasks), mean, task, dataset, len(tasks), number)
 
 
@@ -234,21 +245,27 @@ def posterior(tasks: Sequence[Task], scale: float = 1.0) -> Posterior:
     axes = np.meshgrid(DATASETS * quantiles, TASKS * quantiles)
     sigma, tau = (axis.ravel() ** 2 for axis in axes)
 
-    # Combine the data sets of each task
+    # Combine the data sets of each group, and the groups of each task
     log_likelihood = np.zeros(sigma.size)
     means = []
     variances = []
     for task in tasks:
-        task_means, task_variances, selections = np.array(task.effects).T[..., None]
-        shared = 0.0
-        if task.shared:
-            shared = float(selections.mean())
-        else:
-            task_variances = task_variances + selections
-        mean, precision, fit = _combined(task_means, task_variances + sigma)
+        group_means = []
+        group_variances = []
+        for group in task.groups:
+            columns = np.array(group).T[..., None]
+            data_means, data_variances, selections = columns
+            mean, precision, fit = _combined(data_means, data_variances + sigma)
+            log_likelihood += fit
+            group_means.append(mean)
+            group_variances.append(1 / precision + selections.mean())
+
+        mean, precision, fit = _combined(
+            np.array(group_means), np.array(group_variances)
+        )
         log_likelihood += fit
         means.append(mean)
-        variances.append(1 / precision + tau + shared)
+        variances.append(1 / precision + tau)
 
     # Combine the tasks
     mean, precision, fit = _combined(np.array(means), np.array(variances))
