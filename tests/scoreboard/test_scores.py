@@ -181,8 +181,8 @@ def test_what_the_page_says_of_pictures_follows_from_the_runs():
         further[name] = medians_of(f"scoreboard/{name}", "test/psnr@last")
         assert [*further[name].nlargest(3).index] == ["sine", "gauss", "tanh"]
     for label in ("gelu", "sine"):
-        first, second, third = (f"{medians[label]:.1f}" for medians in further.values())
-        assert f"{first}, {second} and {third} dB" in text
+        said = "{:.1f}, {:.1f} and {:.1f} dB".format(*(of[label] for of in further.values()))
+        assert said in text
     assert "ReLU is better than GELU on the cat and the tissue, and worse on the coffee." in text
     ahead = [name for name in further if further[name]["relu"] > further[name]["gelu"]]
     assert ahead == ["cat", "tissue"]
