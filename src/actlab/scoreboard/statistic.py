@@ -169,7 +169,7 @@ def mean_of(effects: Sequence[Effect]) -> Effect:
 
 def mean_in(task: Task) -> Effect:
     """Return the mean effect over the data sets of a task."""
-    # The data sets of a group have the error of one selection, so their number counts twice
+    # One selection serves a group, so its variance does not average out over the group
     effects = task.effects
     selection = 0.0
     for group in task.groups:
