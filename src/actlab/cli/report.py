@@ -11,7 +11,7 @@ from actlab.cli.parser import Parser
 from actlab.cli.study_options import add_folder_option
 from actlab.errors import ActlabError
 from actlab.scoreboard import (
-    html_page,
+    page_file,
     studies_latex,
     studies_overview,
     studies_page,
@@ -29,9 +29,9 @@ def main(argv: Sequence[str]) -> None:
         )
 
     # The page of a scoreboard has the same name
-    if html_page.is_in(args.runs_dir) and not args.latex:
+    if page_file.is_in(args.runs_dir) and not args.latex:
         raise ActlabError(
-            f"--runs-dir: expected a folder without the {html_page.NAME} of a scoreboard, got "
+            f"--runs-dir: expected a folder without the {page_file.NAME} of a scoreboard, got "
             f"{str(args.runs_dir)!r}. Use another folder, or add --latex."
         )
 

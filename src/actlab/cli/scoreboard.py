@@ -20,7 +20,7 @@ from actlab.config.paths import get_dotted
 from actlab.engines.running import Engine, run
 from actlab.engines.workers import Worker
 from actlab.errors import ActlabError
-from actlab.scoreboard import definition, html_page, scores, selections, sentences
+from actlab.scoreboard import definition, page_file, scores, selections, sentences
 from actlab.scoreboard.definition import Definition, Task
 from actlab.scoreboard.planning import PlannedTask, named_tasks, planned
 from actlab.scoreboard.scores import Scoreboard
@@ -109,7 +109,7 @@ def main(argv: Sequence[str]) -> int:
 
     # The page of all studies has the same name
     folder = _folder_of(args.version, args.runs_dir)
-    html_page.check_folder(folder)
+    page_file.check_folder(folder)
 
     # Without an activation nothing is trained
     if not activations:

@@ -13,17 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from actlab.analysis.wording import digits
-from actlab.errors import ActlabError
 from actlab.reports import style
 from actlab.reports.pages import rendering
+from actlab.scoreboard import page_file
 from actlab.scoreboard.figure import tasks_of
 from actlab.scoreboard.scores import Score, Scoreboard, Standing, TaskScore, order
 from actlab.scoreboard.sentences import FAILS, NONE, not_run, statements, verdict
 from actlab.scoreboard.statistic import Ratio
-from actlab.storage.files import regular
 
-NAME = "index.html"
-TITLE = "Scoreboard of activations"  # in templates/scoreboard.html
 _BOLD = re.compile(r"\*\*(.+?)\*\*")
 
 Curve = Sequence[tuple[float, float]]  # points
@@ -59,23 +56,6 @@ class Cell:
         if self.text == FAILS:
             return "Infinity"
         return str(self.ratio.value) if self.ratio else ""
-
-
-def check_folder(folder: Path) -> None:
-    """Raise an ActlabError if a folder has another ``index.html`` than the scoreboard's."""
-    if (folder / NAME).exists() and not is_in(folder):
-        raise ActlabError(
-            f"--runs-dir: expected a folder without the {NAME} of `actlab report`, got "
-            f"{str(folder)!r}. Use another folder."
-        )
-
-
-def is_in(folder: Path) -> bool:
-    """Return whether the ``index.html`` of a folder is the page of a scoreboard."""
-    page = folder / NAME
-    if not page.exists():
-        return False
-    return f"<title>{TITLE}</title>" in regular(page).read_text("utf-8", "replace")
 
 
 def write(
@@ -124,7 +104,8 @@ def write(
         )
     return rendering.write(
         "scoreboard.html",
-        folder / NAME,
+        folder / page_file.NAME,
+        title=page_file.TITLE,
         version=scoreboard.version,
         not_run=not_run(scoreboard),
         reference=scoreboard.reference,
