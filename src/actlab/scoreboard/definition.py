@@ -79,10 +79,7 @@ class Task(Part):
 
 
 class Definition(Part):
-    """The contents of one of `FILES`, with the tasks of the version that it ``includes``.
-
-    A task of both versions has the data sets of both.
-    """
+    """The contents of one of `FILES`, with the tasks of the version that it ``includes``."""
 
     version: int
     stated: date | None = None
@@ -92,6 +89,8 @@ class Definition(Part):
     # A run that gains less of the way from chance to the best activation has failed
     least_gain: float
     tasks: dict[str, Task]
+    # Data sets that it adds to tasks of the version that it includes, by task
+    further: dict[str, dict[str, DataSet]] = Field(default={})
 
     @property
     def with_tables(self) -> dict[str, Task]:
@@ -138,10 +137,7 @@ def load(version: int = CURRENT) -> Definition:
         return stated
 
     # Its own tasks and data sets come after those of the earlier version
-    tasks = dict(load(stated.includes).tasks)
-    for name, task in stated.tasks.items():
-        if name in tasks:
-            data = tasks[name].data | task.data
-            task = task.model_copy(update={"data": data})
-        tasks[name] = task
+    tasks = load(stated.includes).tasks | stated.tasks
+    for name, data in stated.further.items():
+        tasks[name] = tasks[name].model_copy(update={"data": tasks[name].data | data})
     return stated.model_copy(update={"tasks": tasks})
