@@ -31,8 +31,8 @@ RUNS = (15, 8)  # on the first data set of a task, and on the others
 NOISE = 0.03  # standard deviation over runs
 # Standard deviations over the data sets of each task
 SPREADS = {
-    "0.02": (0.02,) * 7,
-    "0.3": (0.3,) * 7,
+    "0.02": (0.02,) * len(DESIGN),
+    "0.3": (0.3,) * len(DESIGN),
     "0.03, 0.2, 2, 0.05, 0.1, 0.05, 0.05": (0.03, 0.2, 2.0, 0.05, 0.1, 0.05, 0.05),
 }
 # What another setting changes on further data, divided by what it changes on the first data set
@@ -119,7 +119,11 @@ class SimulatedGroup:
     """Data sets that share settings, in simulated scoreboards."""
 
     comparisons: list[dict[str, Simulated]]  # by activation
-    datasets: int
+
+    @property
+    def datasets(self) -> int:
+        """The number of data sets."""
+        return len(next(iter(self.comparisons[0].values())).noise)
 
     def labels(self) -> set[str]:
         """Return the activations that all comparisons have, without the reference."""
@@ -250,7 +254,7 @@ def simulated_group(
             if found:
                 activations[row.point[table.compare]] = found
         comparisons.append(activations)
-    return SimulatedGroup(comparisons, len(names))
+    return SimulatedGroup(comparisons)
 
 
 def protocol_coverage(tasks: list[SimulatedTask], further: float = 1.0) -> Array:

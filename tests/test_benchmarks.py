@@ -299,7 +299,7 @@ def test_coverage_of_a_simulated_selection(over_tasks):
         sides = {}
         for label in ("gelu", "relu"):
             sides[label] = over_tasks.simulated(trials, [15, 8], 300, rng)
-        group = over_tasks.SimulatedGroup([sides], datasets=2)
+        group = over_tasks.SimulatedGroup([sides])
         return over_tasks.protocol_coverage([over_tasks.SimulatedTask([group], False)])[0].T
 
     without, included = shares(distance=1.0)

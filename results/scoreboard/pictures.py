@@ -38,15 +38,16 @@ WORDS = (
 )
 
 
+def square(image: Image.Image, left: int, top: int, side: int) -> Image.Image:
+    """Return a square of a picture, as small as all pictures here."""
+    cut = image.convert("RGB").crop((left, top, left + side, top + side))
+    return cut.resize((SIDE, SIDE), Image.Resampling.LANCZOS)
+
+
 def photograph() -> Image.Image:
     """Return the upper square of the portrait."""
     with Image.open(DATA / "sample_data/grace_hopper.jpg") as image:
-        width, _ = image.size
-        return (
-            image.convert("RGB")
-            .crop((0, 0, width, width))
-            .resize((SIDE, SIDE), Image.Resampling.LANCZOS)
-        )
+        return square(image, 0, 0, image.width)
 
 
 def page() -> Image.Image:
@@ -78,11 +79,8 @@ def from_wheel(wheel: zipfile.ZipFile, member: str) -> Image.Image:
         )
 
     with Image.open(io.BytesIO(content)) as image:
-        width, height = image.size
-        side = min(width, height)
-        left, top = (width - side) // 2, (height - side) // 2
-        square = image.convert("RGB").crop((left, top, left + side, top + side))
-        return square.resize((SIDE, SIDE), Image.Resampling.LANCZOS)
+        side = min(image.size)
+        return square(image, (image.width - side) // 2, (image.height - side) // 2, side)
 
 
 def chance(pixels: np.ndarray) -> float:

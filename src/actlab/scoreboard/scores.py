@@ -470,21 +470,26 @@ def _effects(
     tasks: dict[str, Task | None] = {}
     for name, by_data in effects.items():
         tasks[name] = None
-        if name in failed:
-            continue
-        means = {data: statistic.mean_of(parts) for data, parts in by_data.items()}
-
-        # Each point that counts as a data set has its own settings
-        if stated.tasks[name].points_are_data:
-            tasks[name] = Task([[effect] for effect in means.values()])
-            continue
-        groups = []
-        for data_names in stated.tasks[name].groups:
-            group = [means[data] for data in data_names if data in means]
-            if group:
-                groups.append(group)
-        tasks[name] = Task(groups)
+        if name not in failed:
+            means = {data: statistic.mean_of(parts) for data, parts in by_data.items()}
+            tasks[name] = Task(_grouped(means, stated.tasks[name]))
     return tasks
+
+
+def _grouped(
+    effects: Mapping[str, Effect], stated: definition.Task
+) -> list[list[Effect]]:
+    """Return the effects on the data sets of a task, by selection of settings."""
+    # Each point that counts as a data set has its own settings
+    if stated.points_are_data:
+        return [[effect] for effect in effects.values()]
+
+    groups = []
+    for names in stated.groups:
+        group = [effects[name] for name in names if name in effects]
+        if group:
+            groups.append(group)
+    return groups
 
 
 def _succeeded(effects: Mapping[str, Task | None]) -> list[Task]:
