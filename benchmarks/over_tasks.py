@@ -1,6 +1,6 @@
 """Coverage of the scoreboard's intervals: ``python benchmarks/over_tasks.py``, about five minutes.
 
-It simulates scoreboards of the stored design, seven tasks with 2, 2, 7, 2, 6, 1 and 2 data sets,
+It simulates scoreboards of the stored design, eight tasks with 2, 2, 7, 2, 6, 1, 2 and 2 data sets,
 and counts how often each interval contains what it is about.
 
 - **Over tasks**: the mean over tasks, another task, a data set of it. The effects on data sets
@@ -26,14 +26,14 @@ from actlab.storage.resources import resource
 from actlab.studies.reading import load
 
 SCOREBOARDS = 1_000
-DESIGN = (2, 2, 7, 2, 6, 1, 2)  # data sets of each task
+DESIGN = (2, 2, 7, 2, 6, 1, 2, 2)  # data sets of each task
 RUNS = (15, 8)  # on the first data set of a task, and on the others
 NOISE = 0.03  # standard deviation over runs
 # Standard deviations over the data sets of each task
 SPREADS = {
     "0.02": (0.02,) * len(DESIGN),
     "0.3": (0.3,) * len(DESIGN),
-    "0.03, 0.2, 2, 0.05, 0.1, 0.05, 0.05": (0.03, 0.2, 2.0, 0.05, 0.1, 0.05, 0.05),
+    "0.03, 0.2, 2, 0.05, 0.1, 0.05, 0.05, 0.05": (0.03, 0.2, 2.0, 0.05, 0.1, 0.05, 0.05, 0.05),
 }
 # What another setting changes on further data, divided by what it changes on the first data set
 FURTHER = (1.0, 2.0)

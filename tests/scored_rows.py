@@ -33,6 +33,8 @@ STORED = {
         "test/loss@last",
         0.086,
     ),
+    ("convolutions", "CIFAR-10"): ("scoreboard/convolutions_cifar10", "test/error@last", 0.9),
+    ("convolutions", "CIFAR-100"): ("scoreboard/convolutions_cifar100", "test/error@last", 0.99),
 }
 
 

@@ -11,7 +11,8 @@ deviations of this difference on the equation and on the classifier, and 1 % on 
 the difference is below 0.1 %. On one processor, the kernels of torch with and without AVX2 were
 compared, too, with five seeds. GELU's errors on MNIST differ by 7 %. The errors of GELU and sine on
 letter, magic and the tweets are equal. As autoencoders, GELU's losses differ by less than 0.01 %
-and ReLU's by 2.4 %, which gives the tolerance there.
+and ReLU's by 2.4 %, which gives the tolerance there. Convolutions were not compared on two
+processors. Their tolerance is five standard deviations of the difference of two seeds.
 """
 
 import math
@@ -35,7 +36,8 @@ from actlab.storage.resources import resource
 from actlab.studies.plan import BLOCK
 from actlab.studies.study_folder import StudyFolder
 
-TOLERANCES = {"equation": 0.1, "classifier": 0.3, "autoencoder": 0.12}  # relative, by task
+# Relative, by task
+TOLERANCES = {"equation": 0.1, "classifier": 0.3, "autoencoder": 0.12, "convolutions": 0.2}
 TOLERANCE = 0.01  # on other tasks
 
 

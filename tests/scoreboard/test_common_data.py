@@ -91,19 +91,24 @@ def test_mean_ranks_of_the_stored_scoreboard_are_recomputed_from_the_runs():
 
 def test_what_is_robust_in_the_ranks_follows_from_the_runs():
     text = " ".join((RESULTS / "scoreboard/README.md").read_text(encoding="utf-8").split())
-    stay = "sine and GELU stay the first two, and ELU, ReLU² and the identity the last three."
+    stay = "GELU stays first or second, and ELU, ReLU² and the identity stay the last three."
     assert f"Without any one task or data set, {stay}" in text
     ranks = ranks_by_data()
-    ahead = set()
+    sine_first = set()
+    mish_second = set()
     for level in ("task", "data"):
         for name in ranks.index.unique(level):
             order = [*mean_ranks(ranks.drop(name, level=level)).sort_values().index]
-            assert {*order[:2]} == {"sine", "gelu"}
+            assert "gelu" in order[:2]
             assert {*order[-3:]} == {"elu", "relu_squared", "identity"}
-            if level == "task" and order[0] == "gelu":
-                ahead.add(name)
-    assert "without texts, pictures or tags, GELU is first." in text
-    assert ahead == {"text", "picture", "tagging"}
+            if level == "task" and order[0] == "sine":
+                sine_first.add(name)
+            if level == "task" and order[1] == "mish":
+                mish_second.add(name)
+    assert "Sine is first without classifiers, autoencoders or convolutions." in text
+    assert sine_first == {"classifier", "autoencoder", "convolutions"}
+    assert "Mish is second without pictures or tags." in text
+    assert mish_second == {"picture", "tagging"}
 
 
 @pytest.mark.parametrize(
@@ -197,21 +202,25 @@ def test_gelu_comes_first_with_the_ends_of_its_ranges():
             ("tabular: letter", ("satimage", "penbased", "optdigits")),
             ("tabular: magic", ("spambase",)),
             ("autoencoder: MNIST", ("Fashion-MNIST",)),
+            ("convolutions: CIFAR-10", ("CIFAR-100",)),
         ):
             for data in further:
                 name = f"{first.partition(': ')[0]}: {data}"
                 if name in marks:
                     assert marks[name] == marks[first]
                     inherited += marks[name][0]
-    assert inherited == 44
+    assert inherited == 51
 
 
-def test_54_of_101_selections_are_marked_as_unstable():
+def test_62_of_111_selections_are_marked_as_unstable():
     firsts = (
         *("text: Bible", "equation", "picture: CIFAR-10", "classifier: MNIST"),
         *("tabular: letter", "tabular: magic", "tagging", "autoencoder: MNIST"),
     )
     marks = []
     for standing in scores.load().standings:
-        marks += [score.unstable for score in standing.on if score.name.startswith(firsts)]
-    assert (sum(marks), len(marks)) == (54, 101)
+        for score in standing.on:
+            # CIFAR-100 has the settings of CIFAR-10
+            if score.name.startswith(firsts) or score.name == "convolutions: CIFAR-10":
+                marks.append(score.unstable)
+    assert (sum(marks), len(marks)) == (62, 111)

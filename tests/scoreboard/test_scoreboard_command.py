@@ -48,7 +48,7 @@ stages:
   - {{name: compare, seeds: 5-10}}
 reference: gelu
 table:
-  - {{metric: test/psnr, at: last, scale: decibels}}
+  - {{metric: test/psnr, at: last, scale: decibels, chance: -50.0}}
 """
 
 
@@ -84,7 +84,7 @@ def small(here, kept, monkeypatch, state):
         "data": {
             "first": tables["first"],
             "second one": {**tables["second"], "seeds": "20-25"},
-            "third": {**tables["second"], "seeds": "26-31"},
+            "third": {**tables["second"], "seeds": "26-31", "chance": -40.0},
         },
     }
     empty = {**task, "data": {"first": {**tables["first"], "file": "nowhere.png"}}}
@@ -129,6 +129,12 @@ def test_an_activation_of_ones_own_has_a_rank(here, kept, small, succeed):
         31,
     ]
     assert [row["chosen"] for row in further["rows"]] == [row["chosen"] for row in first["rows"]]
+    # Each table has the chance level of its data
+    chances = []
+    for name in ("compare", "second-one", "third"):
+        rows = json.loads((runs / f"picture/{name}/table.json").read_text())["rows"]
+        chances.append(rows[0]["columns"][0]["chance"])
+    assert chances == [-50.0, -50.0, -40.0]
     # How stable the selection is, is said where its settings have fresh values
     assert [row["choice"]["seeds"] for row in first["rows"]] == [2]
     assert [row.get("choice") for row in further["rows"]] == [None]
@@ -416,7 +422,7 @@ def test_smoke_trains_on_samples_and_decides_nothing(here, succeed, monkeypatch)
         for block in ("waves", "hills")
     ]
     assert "with a verdict on each data set" in outcome.out.splitlines()[-1]
-    assert "Rank 1 of 10 on these" in outcome.out  # of sine, as an example
+    assert "Rank 2 of 10 on these" in outcome.out  # of sine, as an example
     assert outcome.out.count("Rank ") == 1
     assert not (here / "runs/scoreboard/scoreboard.md").exists()
 

@@ -225,7 +225,7 @@ def short(ratio):
 def test_what_the_page_says_of_ranks_and_tasks_is_in_the_scoreboard():
     text = text_of_page()
     found = standings()
-    names = {"sine": "Sine", "gelu": "GELU", "mish": "Mish", "silu": "SiLU", "tanh": "tanh"}
+    names = {"gelu": "GELU", "sine": "sine", "mish": "Mish", "silu": "SiLU", "tanh": "tanh"}
     names |= {"leaky_relu": "leaky ReLU", "relu": "ReLU", "elu": "ELU", "relu_squared": "ReLU²"}
     names |= {"identity": "identity"}
     ranks = [f"{name} {found[label]['rank']['mean']:.1f}" for label, name in names.items()]
@@ -237,8 +237,9 @@ def test_what_the_page_says_of_ranks_and_tasks_is_in_the_scoreboard():
     assert (
         f"is {tasks['picture']} times GELU's on pictures, {tasks['tagging']} on tags, "
         f"{tasks['text']} on texts and {tasks['equation']} on equations. "
-        f"It is {tasks['tabular']} times GELU's on tables, {tasks['classifier']} on classifiers "
-        f"and {tasks['autoencoder']} on autoencoders."
+        f"It is {tasks['tabular']} times GELU's on tables, {tasks['classifier']} on classifiers, "
+        f"{tasks['convolutions']} in convolutional networks and {tasks['autoencoder']} on "
+        "autoencoders."
     ) in text
     over = found["sine"]["over"]
     logs = [np.log(found["sine"]["tasks"][name]["ratio"]["value"]) for name in tasks]
@@ -257,7 +258,9 @@ def test_what_the_page_says_of_ranks_and_tasks_is_in_the_scoreboard():
 
     scores_by_data = [score for label in found if label != "gelu" for score in found[label]["on"]]
     intervals = sum(score["ratio"] is not None for score in scores_by_data)
-    assert f"has {intervals} intervals by data set" in text
+    guide = (FOLDER.parents[1] / "docs/guide/scoreboard.md").read_text(encoding="utf-8")
+    for page in (text, guide):
+        assert f"has {intervals} intervals by data set" in page
 
 
 def test_what_the_page_says_of_autoencoders_follows_from_the_runs():
@@ -279,6 +282,38 @@ def test_what_the_page_says_of_autoencoders_follows_from_the_runs():
     assert medians["mnist"]["identity"] < min(medians["mnist"][["sine", "tanh"]])
 
 
+def test_what_the_page_says_of_convolutions_follows_from_the_runs():
+    text = text_of_page()
+    medians = 100 * medians_of("scoreboard/convolutions_cifar10", "test/error@last")
+    alike = medians[["gelu", "mish", "silu", "relu"]]
+    assert f"(medians {alike.min():.1f} to {alike.max():.1f} % test error)" in text
+    sine, elu, tanh, identity = medians[["sine", "elu", "tanh", "identity"]]
+    worse = f"Sine ({sine:.1f} %), ELU ({elu:.1f} %) and tanh ({tanh:.1f} %) are worse than GELU"
+    assert f"{worse}, and the identity has {identity:.1f} %." in text
+    guide = (FOLDER.parents[1] / "docs/guide/which_activation.md").read_text(encoding="utf-8")
+    words = " ".join(guide.split())
+    gelu, mish, silu, relu = alike
+    said = f"{mish:.1f} % test error for Mish, {gelu:.1f} % for GELU, {silu:.1f} % for SiLU and"
+    assert f"{said} {relu:.1f} % for ReLU." in words
+    assert f"Sine has {sine:.1f} %, ELU {elu:.1f} % and tanh {tanh:.1f} %." in words
+
+    # CIFAR-100, where only three of the rest are worse
+    further = 100 * medians_of("scoreboard/convolutions_cifar100", "test/error@last")
+    mish, silu, gelu, sine, tanh, identity = further[
+        ["mish", "silu", "gelu", "sine", "tanh", "identity"]
+    ]
+    assert f"{mish:.1f}" == f"{silu:.1f}"
+    assert f"Mish and SiLU have {mish:.1f} % and GELU {gelu:.1f} %." in text
+    worse = f"sine ({sine:.1f} %), tanh ({tanh:.1f} %) and the identity ({identity:.1f} %)"
+    assert f"Only {worse} are worse than GELU." in text
+
+    # ReLU² diverges in every run, also of those that select
+    for file in ("values.csv", "choose/values.csv"):
+        runs = pd.read_csv(FOLDER / "convolutions_cifar10" / file)
+        squared = runs[runs[UNIT] == "relu_squared"]
+        assert {*squared["status"]} == {"diverged"}
+
+
 def test_what_the_page_says_of_failures_is_in_the_scoreboard():
     failed = {}
     for label, standing in standings().items():
@@ -294,6 +329,7 @@ def test_what_the_page_says_of_failures_is_in_the_scoreboard():
     assert failed["relu_squared"] == {
         *("picture: texture", "classifier: MNIST", "classifier: Fashion-MNIST"),
         *("autoencoder: MNIST", "autoencoder: Fashion-MNIST"),
+        *("convolutions: CIFAR-10", "convolutions: CIFAR-100"),
     }
     assert failed["gelu"] == failed["mish"] == failed["silu"] == {"picture: texture"}
     assert failed["sine"] == failed["tanh"] == failed["gauss"] == set()
@@ -383,6 +419,22 @@ def test_a_known_activation_under_another_name_lands_where_it_stands(kept):
     assert "text: words: 0.900 [" in said
     assert "better, p " in said
     assert "Rank 1 of 4 on these 3 data sets of 3 tasks" in said
+    first = "1.00 [0.969, 1.03] times the error of sine, which ranks first (simultaneous interval)."
+    assert f"Its error is {first}" in said
+
+
+def test_an_activation_that_ranks_first_is_compared_with_unless_it_is_the_reference():
+    """The reference has its ratios in the sentences before."""
+    first = "which ranks first"
+    later = scores.load()
+    assert later.best == later.reference
+    assert first not in "\n".join(sentences.lines(later))
+    earlier = scores.load(version=1)
+    assert earlier.best == "sine"
+    said = [sentences.sentence(s, earlier) for s in earlier.standings if s.over]
+    assert [first in sentence for sentence in said] == [
+        s.label != "sine" for s in earlier.standings if s.over
+    ]
 
 
 def test_a_bad_activation_is_last_and_one_that_diverges_is_marked(kept):

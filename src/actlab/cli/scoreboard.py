@@ -26,6 +26,7 @@ from actlab.scoreboard.planning import PlannedTask, named_tasks, planned
 from actlab.scoreboard.scores import Scoreboard
 from actlab.scoreboard.tables import DataName
 from actlab.stages import opening
+from actlab.studies.plan import Study
 from actlab.studies.reading import ACTIVATION_FORMS, activation
 from actlab.studies.study_folder import StudyFolder
 
@@ -251,7 +252,9 @@ def tables_of(plan: PlannedTask, folder: StudyFolder) -> dict[DataName, StudyTab
             continue
         # The first data set has fresh values of the selected settings; others are other data
         selecting = loaded[0] if number == 1 else None
-        stage = replace(loaded[number], chosen_in=selecting)
+        study = _with_chance(loaded[number].study, plan.chances[number - 1])
+        in_folder = loaded[number].folder.with_study(study)
+        stage = replace(loaded[number], folder=in_folder, chosen_in=selecting)
         table = table_of(stage)
         path = folder.path / plan.study.stages[number].name
         output.write([*loaded[:number], stage], table, path, html=True)
@@ -261,6 +264,17 @@ def tables_of(plan: PlannedTask, folder: StudyFolder) -> dict[DataName, StudyTab
             folder.path / selections.FILE, table_files.to_csv(loaded[0])
         )
     return tables
+
+
+def _with_chance(study: Study, chance: float | None) -> Study:
+    """Return a study whose columns with a chance level have that of a data set."""
+    if chance is None:
+        return study
+    columns = []
+    for column in study.table:
+        has_chance = column.get("chance") is not None
+        columns.append({**column, "chance": chance} if has_chance else column)
+    return replace(study, table=tuple(columns))
 
 
 def show(

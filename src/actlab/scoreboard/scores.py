@@ -131,7 +131,8 @@ class Standing:
     # Where the reference did not fail; None if it fails, or with one task.
     over: OverTasks | None
     on: tuple[Score, ...]
-    # The ratio to the best activation, with a simultaneous interval.
+    # The ratio to the best activation, with a simultaneous interval; None if that is the
+    # reference
     against_best: Ratio | None = None
 
     @property
@@ -189,14 +190,15 @@ def load(
     standings.sort(key=order)
     standings.sort(key=lambda standing: standing.label != stated.reference)
 
-    # Compare each activation with the best; any activation may be the best, so correct
-    # the level
+    # Compare each activation with the best, unless that is the reference, which has ratios
+    # already. Any activation may be the best, so correct the level
     best = min(standings, key=order).label
     level = LEVEL / max(1, len(standings) - 1)
     compared_with_best = []
     for standing in standings:
         tasks = _succeeded(_effects(standing.label, best, comparisons, stated))
-        if tasks and standing.over and standing.label != best:
+        is_compared = best not in (standing.label, stated.reference)
+        if tasks and standing.over and is_compared:
             standing = replace(
                 standing, against_best=statistic.over_these(tasks, level)
             )

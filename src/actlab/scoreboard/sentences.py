@@ -65,7 +65,7 @@ def statements(standing: Standing, scoreboard: Scoreboard) -> list[str]:
         if standing.over:
             statements += _over_tasks(standing.over)
         if standing.against_best:
-            best = f"{scoreboard.best}, the best (simultaneous interval)"
+            best = f"{scoreboard.best}, which ranks first (simultaneous interval)"
             statements.append(
                 f"Its error is {standing.against_best} times the error of {best}."
             )
