@@ -259,8 +259,8 @@ def test_what_the_page_says_of_ranks_and_tasks_is_in_the_scoreboard():
     scores_by_data = [score for label in found if label != "gelu" for score in found[label]["on"]]
     intervals = sum(score["ratio"] is not None for score in scores_by_data)
     guide = (FOLDER.parents[1] / "docs/guide/scoreboard.md").read_text(encoding="utf-8")
-    for page in (text, guide):
-        assert f"has {intervals} intervals by data set" in page
+    for words in (text, guide):
+        assert f"has {intervals} intervals by data set" in words
 
 
 def test_what_the_page_says_of_autoencoders_follows_from_the_runs():
