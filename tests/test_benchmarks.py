@@ -314,13 +314,13 @@ def test_the_simulated_protocol_has_the_tasks_of_the_scoreboard(over_tasks):
     tasks = over_tasks.simulated_tasks(3)
     labels = [task.labels() for task in tasks]
     comparisons = [[len(group.comparisons) for group in task.groups] for task in tasks]
-    assert comparisons == [[2], [2], [1], [1], [1, 1], [1], [1]]
+    assert comparisons == [[2], [2], [1], [1], [1, 1], [1], [1], [1]]
     datasets = [sum(group.datasets for group in task.groups) for task in tasks]
-    assert datasets == [2, 1, 7, 2, 6, 1, 2]  # the two equations are points of one table
+    assert datasets == [2, 1, 7, 2, 6, 1, 2, 2]  # the two equations are points of one table
     assert labels[1] == {"mish", "relu_squared", "silu", "sine", "tanh"}  # the others fail
     assert labels[3] == {label for label in labels[0] if label != "relu_squared"}
     assert tasks[2].groups[0].comparisons[0]["sine"].noise[1].shape == (3, 8)
     shares = over_tasks.protocol_coverage(tasks)
-    assert shares.shape == (8, 3, 2)
+    assert shares.shape == (9, 3, 2)
     assert np.isnan(shares[1, 1]).all()  # both equations select their own settings
     assert np.isfinite(shares[-1, 2]).all()
