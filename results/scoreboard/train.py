@@ -51,7 +51,7 @@ def main(version: int, name: str, data: Path, runs: Path) -> None:
         folder = StudyFolder(plan.study, runs / plan.study.name)
         if run(folder, Engine()):
             sys.exit("Runs failed. Repeat the command to try them again.")
-        tables_of(plan, folder)
+        tables_of(plan, task, folder)
 
         # Store the tables, and the runs that selected settings
         for data_name, stage in zip(plan.data, plan.study.stages[1:], strict=True):

@@ -66,8 +66,12 @@ def logs_of(folder, column, block=None):
     return means - means["gelu"]
 
 
+def text_of(page):
+    return " ".join((FOLDER.parents[1] / page).read_text(encoding="utf-8").split())
+
+
 def text_of_page():
-    return " ".join((FOLDER / "README.md").read_text(encoding="utf-8").split())
+    return text_of("results/scoreboard/README.md")
 
 
 def test_what_the_page_says_of_orders_on_further_data_follows_from_the_runs():
@@ -158,8 +162,7 @@ def test_what_the_page_says_of_gates_on_both_texts_follows_from_the_runs():
     (bible, bible_without), (sources, sources_without) = said
     assert f"is {bible} of that without gates on the Bible, and {sources} on C sources." in text
     assert f"Without sine it is {bible_without} and {sources_without}." in text
-    guide = (FOLDER.parents[1] / "docs/guide/which_activation.md").read_text(encoding="utf-8")
-    words = " ".join(guide.split())
+    words = text_of("docs/guide/which_activation.md")
     assert f"is {bible} of that without gates on the Bible, and {sources} on C sources." in words
 
 
@@ -258,8 +261,7 @@ def test_what_the_page_says_of_ranks_and_tasks_is_in_the_scoreboard():
 
     scores_by_data = [score for label in found if label != "gelu" for score in found[label]["on"]]
     intervals = sum(score["ratio"] is not None for score in scores_by_data)
-    guide = (FOLDER.parents[1] / "docs/guide/scoreboard.md").read_text(encoding="utf-8")
-    for words in (text, guide):
+    for words in (text, text_of("docs/guide/scoreboard.md")):
         assert f"has {intervals} intervals by data set" in words
 
 
@@ -290,14 +292,13 @@ def test_what_the_page_says_of_convolutions_follows_from_the_runs():
     sine, elu, tanh, identity = medians[["sine", "elu", "tanh", "identity"]]
     worse = f"Sine ({sine:.1f} %), ELU ({elu:.1f} %) and tanh ({tanh:.1f} %) are worse than GELU"
     assert f"{worse}, and the identity has {identity:.1f} %." in text
-    guide = (FOLDER.parents[1] / "docs/guide/which_activation.md").read_text(encoding="utf-8")
-    words = " ".join(guide.split())
+    words = text_of("docs/guide/which_activation.md")
     gelu, mish, silu, relu = alike
     said = f"{mish:.1f} % test error for Mish, {gelu:.1f} % for GELU, {silu:.1f} % for SiLU and"
     assert f"{said} {relu:.1f} % for ReLU." in words
     assert f"Sine has {sine:.1f} %, ELU {elu:.1f} % and tanh {tanh:.1f} %." in words
 
-    # CIFAR-100, where only three of the rest are worse
+    # CIFAR-100, where three others and ReLU² are worse
     further = 100 * medians_of("scoreboard/convolutions_cifar100", "test/error@last")
     mish, silu, gelu, sine, tanh, identity = further[
         ["mish", "silu", "gelu", "sine", "tanh", "identity"]
@@ -306,6 +307,9 @@ def test_what_the_page_says_of_convolutions_follows_from_the_runs():
     assert f"Mish and SiLU have {mish:.1f} % and GELU {gelu:.1f} %." in text
     worse = f"sine ({sine:.1f} %), tanh ({tanh:.1f} %) and the identity ({identity:.1f} %)"
     assert f"Only {worse} are worse than GELU." in text
+    lines = (FOLDER / "convolutions_cifar100/table.md").read_text(encoding="utf-8").splitlines()
+    found = {line[2:].partition(": ")[0] for line in lines if ": worse" in line}
+    assert found == {"sine", "tanh", "identity", "relu_squared"}
 
     # ReLU² diverges in every run, also of those that select
     for file in ("values.csv", "choose/values.csv"):

@@ -154,7 +154,7 @@ def main(argv: Sequence[str]) -> int:
             continue
         runs = StudyFolder(plan.study, args.runs_dir / plan.study.name)
         failed += run(runs, Engine())
-        tables |= tables_of(plan, runs)
+        tables |= tables_of(plan, stated.tasks[plan.task], runs)
         # Runs of the first data set, which selected the settings
         selecting[plan.task, plan.data[0]] = runs.path / selections.FILE
 
@@ -241,7 +241,9 @@ def check_minutes(limit: float, elapsed: float, seconds: Mapping[str, float]) ->
     )
 
 
-def tables_of(plan: PlannedTask, folder: StudyFolder) -> dict[DataName, StudyTable]:
+def tables_of(
+    plan: PlannedTask, task: Task, folder: StudyFolder
+) -> dict[DataName, StudyTable]:
     """Write the reports on the data sets of a task that have results, and return their tables."""
     from actlab.reports import output, table_files
 
@@ -252,7 +254,7 @@ def tables_of(plan: PlannedTask, folder: StudyFolder) -> dict[DataName, StudyTab
             continue
         # The first data set has fresh values of the selected settings; others are other data
         selecting = loaded[0] if number == 1 else None
-        study = _with_chance(loaded[number].study, plan.chances[number - 1])
+        study = _with_chance(loaded[number].study, task.data[data].chance)
         in_folder = loaded[number].folder.with_study(study)
         stage = replace(loaded[number], folder=in_folder, chosen_in=selecting)
         table = table_of(stage)

@@ -27,8 +27,6 @@ class PlannedTask:
     task: str
     study: Study
     data: tuple[str, ...]  # of the stages after the first
-    # Values at chance level on them; None for that of the study
-    chances: tuple[float | None, ...]
 
 
 def named_tasks(names: str, stated: Definition) -> dict[str, Task]:
@@ -215,9 +213,7 @@ def planned_task(
     study = replace(
         study, name=study_name, title=title, stages=tuple(stages), more_seeds=""
     )
-    names = (first, *further)
-    chances = tuple(task.data[data_name].chance for data_name in names)
-    return PlannedTask(name, study, names, chances)
+    return PlannedTask(name, study, (first, *further))
 
 
 def _slug(name: str) -> str:

@@ -196,12 +196,11 @@ def load(
     level = LEVEL / max(1, len(standings) - 1)
     compared_with_best = []
     for standing in standings:
-        tasks = _succeeded(_effects(standing.label, best, comparisons, stated))
-        is_compared = best not in (standing.label, stated.reference)
-        if tasks and standing.over and is_compared:
-            standing = replace(
-                standing, against_best=statistic.over_these(tasks, level)
-            )
+        if standing.over and best not in (standing.label, stated.reference):
+            tasks = _succeeded(_effects(standing.label, best, comparisons, stated))
+            if tasks:
+                ratio = statistic.over_these(tasks, level)
+                standing = replace(standing, against_best=ratio)
         compared_with_best.append(standing)
     return Scoreboard(
         version=stated.version,
